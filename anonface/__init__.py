@@ -1,0 +1,1 @@
+"""Anonymize faces in photos under a key, and give them back to whoever holds the key."""

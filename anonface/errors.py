@@ -1,0 +1,83 @@
+"""What can go wrong, one class an exit code.
+
+Every error that a user can cause derives from :class:`AnonfaceError`. It carries one clear line, an optional
+hint (what to do about it) and the exit code that ``cli.py`` returns. Anything else that escapes is a bug (70).
+"""
+
+from __future__ import annotations
+
+
+class AnonfaceError(Exception):
+    """Base of all expected failures.
+
+    Args:
+        message: one line, without a trailing full stop; names the file or the value concerned.
+        hint: what the user can do about it, one line; may be empty.
+    """
+
+    exit_code = 70
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(AnonfaceError):
+    """Options that contradict each other, or two inputs that map to one output."""
+
+    exit_code = 2
+
+
+class ImageError(AnonfaceError):
+    """The input is not an image, is truncated, animated or otherwise unusable."""
+
+    exit_code = 4
+
+
+class NoFaceError(AnonfaceError):
+    """No face was found in the photo."""
+
+    exit_code = 5
+
+
+class KeyFileError(AnonfaceError):
+    """A key file or passphrase that cannot be used."""
+
+    exit_code = 6
+
+
+class WrongKeyError(AnonfaceError):
+    """The key does not open this record."""
+
+    exit_code = 7
+
+
+class ContainerError(AnonfaceError):
+    """The record in an image is damaged, missing, or newer than this program."""
+
+    exit_code = 8
+
+
+class WeightsError(AnonfaceError):
+    """Network weights are missing, wrong, or could not be fetched."""
+
+    exit_code = 9
+
+
+class OutputError(AnonfaceError):
+    """The output exists, is the input itself, or cannot be written."""
+
+    exit_code = 10
+
+
+class LimitError(AnonfaceError):
+    """The input asks for more than the stated limits (pixels, bytes, key-derivation cost)."""
+
+    exit_code = 11
+
+
+class DeviceError(AnonfaceError):
+    """The chosen device is absent, was lost, or ran out of memory."""
+
+    exit_code = 70
