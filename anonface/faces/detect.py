@@ -1,0 +1,177 @@
+"""Where the faces are: boxes and five points, at any photo size.
+
+Photo coordinates are continuous throughout :mod:`anonface.faces`: pixel ``(column c, row r)`` covers the square from
+``(c, r)`` to ``(c + 1, r + 1)``, so its centre lies at ``(c + 0.5, r + 0.5)``, x runs to the right and y downwards.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from anonface import weights
+from anonface.errors import UsageError
+
+Pixels = NDArray[np.uint8]
+Points = NDArray[np.float64]
+
+FLOOR = 0.6  # detections scored lower are dropped
+OVERLAP = 0.5  # a detection is a repetition if this share of the smaller box lies in a better one
+# Long sides at which the whole photo is looked at. Small ones find faces that fill the photo, large ones small faces.
+LEVELS = (640, 1600, 4608)
+TILE = 1280  # a level larger than this is looked at in tiles
+TILE_OVERLAP = 256  # so that a face up to this size lies whole in one of them
+MARGIN = 1 / 8  # of the side of a view: room around it for faces cut by the photo's border
+# Where the five points lie in an upright frontal face's box, as shares of its width and height.
+BOX_POINTS = np.array([[0.31, 0.41], [0.69, 0.41], [0.50, 0.59], [0.34, 0.77], [0.66, 0.77]])
+
+
+@dataclass(frozen=True)
+class Face:
+    """One detected face.
+
+    Attributes:
+        box: ``(x, y, w, h)`` in photo coordinates; may reach beyond the photo.
+        points: ``[5, 2]`` photo coordinates: the eye on the image's left, the other eye, nose tip, and the mouth
+            corners on the image's left and right.
+        score: the detector's certainty in 0..1.
+    """
+
+    box: tuple[float, float, float, float]
+    points: Points
+    score: float
+
+
+class Detector(Protocol):
+    """Finds faces; the same pixels give the same faces in the same order, top-left to bottom-right."""
+
+    def detect(self, rgb: Pixels) -> list[Face]:
+        """Return every face in ``rgb`` (uint8 ``[H, W, 3]``), sorted by :func:`reading_order`."""
+        ...
+
+
+def reading_order(faces: list[Face]) -> list[Face]:
+    """Sort faces by the top edge of their boxes, then by the left edge."""
+    return sorted(faces, key=lambda face: (face.box[1], face.box[0]))
+
+
+def box_face(box: tuple[float, float, float, float]) -> Face:
+    """Make a face of a box alone, for a face that no detector sees.
+
+    The five points are those of an upright frontal face filling the box; the dense landmarks, searched from there,
+    replace them.
+
+    Args:
+        box: ``(x, y, w, h)`` in photo coordinates, from hairline to chin.
+
+    Raises:
+        UsageError: the box is empty.
+    """
+    x, y, w, h = box
+    if not (w > 0 and h > 0 and all(map(math.isfinite, box))):
+        raise UsageError(f"box {box} has no area", "give it as x,y,w,h in pixels with w and h above 0")
+    return Face(box, BOX_POINTS * (w, h) + (x, y), 1.0)
+
+
+def _spans(length: int) -> list[tuple[int, int]]:
+    """Cover ``range(length)`` by evenly spread spans of at most TILE that share at least TILE_OVERLAP."""
+    if length <= TILE:
+        return [(0, length)]
+    count = math.ceil((length - TILE_OVERLAP) / (TILE - TILE_OVERLAP))
+    starts = np.linspace(0, length - TILE, count).round().astype(int)
+    return [(int(start), int(start) + TILE) for start in starts]
+
+
+def _views(rgb: Pixels) -> Iterator[tuple[Pixels, float, tuple[int, int]]]:
+    """Yield (view, scale, offset): view coordinates = photo coordinates * scale - offset."""
+    height, width = rgb.shape[:2]
+    side = max(height, width)
+    for finer, level in zip((0, *LEVELS), LEVELS, strict=False):
+        if side <= finer * 1.25:  # hardly more detail than the level before showed
+            return
+        scale = min(1.0, level / side)
+        size = (max(1, round(width * scale)), max(1, round(height * scale)))
+        small = rgb if scale == 1 else cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
+        for top, bottom in _spans(size[1]):
+            for left, right in _spans(size[0]):
+                yield small[top:bottom, left:right], scale, (left, top)
+
+
+def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
+    """Run a single-scale detector over all views of a photo and merge what it finds."""
+    height, width = rgb.shape[:2]
+    found = []
+    for view, scale, (left, top) in _views(rgb):
+        pad = round(MARGIN * max(view.shape[:2]))
+        padded = cv2.copyMakeBorder(view, pad, pad, pad, pad, cv2.BORDER_CONSTANT, value=(128, 128, 128))
+        for face in look(padded):
+            x, y, w, h = face.box
+            x, y, w, h = (x - pad + left) / scale, (y - pad + top) / scale, w / scale, h / scale
+            if 0 <= x + w / 2 < width and 0 <= y + h / 2 < height:
+                points = (face.points - pad + (left, top)) / scale
+                found.append(Face((x, y, w, h), points, face.score))
+    return reading_order(_merge(found))
+
+
+def _merge(faces: list[Face]) -> list[Face]:
+    """Keep the best-scored of every group of overlapping detections."""
+    kept: list[Face] = []
+    for face in sorted(faces, key=lambda face: (-face.score, face.box)):
+        if all(_shared(face, other) < OVERLAP for other in kept):
+            kept.append(face)
+    return kept
+
+
+def _shared(a: Face, b: Face) -> float:
+    """The share of the smaller box that the larger one covers."""
+    (ax, ay, aw, ah), (bx, by, bw, bh) = a.box, b.box
+    w = min(ax + aw, bx + bw) - max(ax, bx)
+    h = min(ay + ah, by + bh) - max(ay, by)
+    return max(w, 0) * max(h, 0) / min(aw * ah, bw * bh)
+
+
+class YuNet:
+    """OpenCV's YuNet. Finds faces from about 12 px of width in photos up to 4608 px long; beyond, from 1/384 of it."""
+
+    def __init__(self) -> None:
+        self._network = cv2.FaceDetectorYN.create(str(weights.path("yunet")), "", (320, 320), FLOOR, 0.3, 5000)
+        self._lock = threading.Lock()  # the network keeps its input size between two calls
+
+    def detect(self, rgb: Pixels) -> list[Face]:
+        """See :class:`Detector`."""
+        return _find(rgb, self._look)
+
+    def _look(self, rgb: Pixels) -> list[Face]:
+        with self._lock:
+            self._network.setInputSize((rgb.shape[1], rgb.shape[0]))
+            _, rows = self._network.detect(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
+        return [] if rows is None else [_face(row[:4], row[4:14], row[14]) for row in rows]
+
+
+def _face(box: Any, points: Any, score: Any) -> Face:
+    x, y, w, h = (float(value) for value in box)
+    return Face((x, y, w, h), np.asarray(points, np.float64).reshape(5, 2), float(score))
+
+
+BUILDERS: dict[str, Callable[[], Detector]] = {"yunet": YuNet}
+
+
+@functools.cache
+def build_detector(name: str = "yunet") -> Detector:
+    """Return the detector of that name, loaded once.
+
+    Raises:
+        UsageError: no such detector.
+        WeightsError: its weights are missing.
+    """
+    if name not in BUILDERS:
+        raise UsageError(f"no detector named {name!r}", f"choose one of {', '.join(BUILDERS)}")
+    return BUILDERS[name]()
