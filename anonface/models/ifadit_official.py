@@ -1,0 +1,215 @@
+"""iFADIT as its authors' code has it, which departs from the paper in places.
+
+Names and order of the parameters are those of the authors' files. Where code and paper differ, the code is followed
+here: the couplings change one half only and permute between blocks, the log scale is a clamped tanh, the password
+lies in [0.5, 1), and the flow's output is not put back on the unit sphere. The family that follows the paper is
+another module.
+
+Images here are [B, 3, 256, 256] in [0, 1] on the way in; the generator's are about [-1, 1] and never clamped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from anonface.models.ir_se50 import IRSE50
+from anonface.models.psp import PSp
+from anonface.models.stylegan2 import StyleGAN2
+
+WIDTH = 512
+FACE_ROWS = slice(35, 223)
+FACE_COLUMNS = slice(32, 220)
+
+
+class IdentityEncoder(IRSE50):
+    """ArcFace on the middle of an FFHQ crop: [B, 3, 256, 256] in [-1, 1] -> unit vector [B, 512]."""
+
+    def forward(self, faces: Tensor) -> Tensor:
+        middle = faces[:, :, FACE_ROWS, FACE_COLUMNS]
+        return super().forward(functional.adaptive_avg_pool2d(middle, self.params.image))
+
+
+def _perceptron(widths: tuple[int, ...], slope: float) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in zip(widths[:-1], widths[1:], strict=True):
+        layers += [nn.Linear(inputs, outputs), nn.LeakyReLU(slope)]
+    return nn.Sequential(*layers[:-1])
+
+
+class LatentMapper(nn.Module):
+    """The mapping network M of eq. 2: identity and attributes, joined a style, -> w+.
+
+    Takes [..., 1024] (identity first), gives [..., 512].
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = _perceptron((2 * WIDTH, WIDTH, WIDTH), slope=0.2)
+
+    def forward(self, joined: Tensor) -> Tensor:
+        return self.model(joined)
+
+
+class IdentityCompensation(nn.Module):
+    """The identity compensation layer C of eq. 10: re-extracted identity [B, 512] -> what the flow had put out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = _perceptron((WIDTH, 2 * WIDTH, 4 * WIDTH, 2 * WIDTH, WIDTH), slope=0.2)
+
+    def forward(self, identity: Tensor) -> Tensor:
+        return self.model(identity)
+
+
+@dataclass(frozen=True)
+class IdentityFlowParams:
+    """Layout of the invertible network, which depends on the FrEIA release it was trained with.
+
+    Attributes:
+        matrices: True: permutations are stored as float matrices [512, 512] (PyPI release 0.2); False: as int64
+            index vectors [512] (git since 2023-06-20).
+        halved: True: log scale 2 tanh(a/2) (git since 2023-08-17); False: 2 tanh(a) (everything before).
+        blocks: number of couplings.
+        hidden: widths of a coupling's subnet between its ends.
+
+    Raises:
+        ValueError: for matrices with the halved form, which no release has.
+    """
+
+    matrices: bool = False
+    halved: bool = True
+    blocks: int = 4
+    hidden: tuple[int, ...] = (256, 128, 128, 256)
+
+    def __post_init__(self) -> None:
+        if self.matrices and self.halved:
+            raise ValueError("permutation matrices come from releases whose log scale is 2 tanh(a), not 2 tanh(a/2)")
+
+    @classmethod
+    def of(cls, state: Mapping[str, Tensor], halved: bool = True) -> IdentityFlowParams:
+        """The layout of a checkpoint, read off its shapes alone; `halved` settles what index vectors leave open."""
+        matrices = any(tuple(tensor.shape) == (WIDTH, WIDTH) for tensor in state.values())
+        return cls(matrices=matrices, halved=halved and not matrices)
+
+
+class Coupling(nn.Module):
+    """One affine coupling: the first half stays and drives the second, then scale, shift and permute all."""
+
+    w_perm: Tensor
+    w_perm_inv: Tensor
+
+    def __init__(self, params: IdentityFlowParams) -> None:
+        super().__init__()
+        half = WIDTH // 2
+        order = torch.randperm(WIDTH)
+        permutations = order, torch.argsort(order)
+        if params.matrices:
+            eye = torch.eye(WIDTH)
+            permutations = eye[permutations[0]], eye[permutations[1]]
+        self.global_scale = nn.Parameter(torch.full((1, WIDTH), 10.0))
+        self.global_offset = nn.Parameter(torch.zeros(1, WIDTH))
+        self.register_buffer("w_perm", permutations[0])
+        self.register_buffer("w_perm_inv", permutations[1])
+        self.subnet = _perceptron((half + WIDTH, *params.hidden, WIDTH), slope=0.01)
+        self.steepness = 0.5 if params.halved else 1.0
+
+    def forward(self, x: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        kept, changed = x.chunk(2, dim=1)
+        log_scale, shift = self._affine(kept, key)
+        coupled = torch.cat([kept, changed * log_scale.exp() + shift], dim=1)
+        gain = self._gain()
+        out = _permuted(coupled * gain + self.global_offset, self.w_perm)
+        return out, log_scale.sum(dim=1) + gain.log().sum()
+
+    def inverse(self, y: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        gain = self._gain()
+        coupled = (_permuted(y, self.w_perm_inv) - self.global_offset) / gain
+        kept, changed = coupled.chunk(2, dim=1)
+        log_scale, shift = self._affine(kept, key)
+        out = torch.cat([kept, (changed - shift) * (-log_scale).exp()], dim=1)
+        return out, -log_scale.sum(dim=1) - gain.log().sum()
+
+    def _affine(self, kept: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        a, shift = (0.1 * self.subnet(torch.cat([kept, key], dim=1))).chunk(2, dim=1)
+        return 2 * torch.tanh(a * self.steepness), shift
+
+    def _gain(self) -> Tensor:
+        return 0.1 * functional.softplus(self.global_scale, beta=0.5)
+
+
+def _permuted(x: Tensor, permutation: Tensor) -> Tensor:
+    return x[:, permutation] if permutation.ndim == 1 else x @ permutation.T
+
+
+class IdentityFlow(nn.Module):
+    """The secure identity flow T of eq. 3: identity [B, 512] under a key [B, 512] -> another identity, and back.
+
+    Both directions return the result [B, 512] and the log of the Jacobian's determinant [B].
+    """
+
+    def __init__(self, params: IdentityFlowParams | None = None) -> None:
+        super().__init__()
+        self.params = params = params or IdentityFlowParams()
+        self.module_list = nn.ModuleList(Coupling(params) for _ in range(params.blocks))
+
+    def forward(self, identity: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        total = identity.new_zeros(len(identity))
+        for block in self.module_list:
+            identity, log_jacobian = block(identity, key)
+            total = total + log_jacobian
+        return identity, total
+
+    def inverse(self, identity: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        total = identity.new_zeros(len(identity))
+        for block in reversed(self.module_list):
+            identity, log_jacobian = block.inverse(identity, key)
+            total = total + log_jacobian
+        return identity, total
+
+
+class OfficialIFADIT(nn.Module):
+    """The six networks together, eq. 9 and 10."""
+
+    def __init__(self, flow: IdentityFlowParams | None = None) -> None:
+        super().__init__()
+        self.identity_encoder = IdentityEncoder()
+        self.attribute_encoder = PSp().encoder
+        self.mapper = LatentMapper()
+        self.flow = IdentityFlow(flow)
+        self.compensation = IdentityCompensation()
+        self.generator = StyleGAN2()
+
+    def key_code(self, uniform: Tensor) -> Tensor:
+        """KeyGen of the code: u [B, 512] in [0, 1) -> (u + 1) / 2 -> the generator's mapping network -> [B, 512].
+
+        All-positive inputs leave the mapping network little room: codes of different passwords nearly coincide.
+        """
+        return self.generator.mapping((uniform + 1) / 2)
+
+    def identity(self, images: Tensor) -> Tensor:
+        """Images in [0, 1] -> unit identity vectors [B, 512]."""
+        return self.identity_encoder(2 * images - 1)
+
+    def attributes(self, images: Tensor) -> Tensor:
+        """Images in [0, 1], which this encoder takes as they are, -> [B, 14, 512]."""
+        return self.attribute_encoder(images)
+
+    def styles(self, identity: Tensor, attributes: Tensor) -> Tensor:
+        """Identity [B, 512] repeated for every style, joined with the attributes [B, 14, 512] -> w+ [B, 14, 512]."""
+        repeated = identity[:, None].expand_as(attributes)
+        return self.mapper(torch.cat([repeated, attributes], dim=-1))
+
+    def anonymize(self, images: Tensor, key: Tensor) -> Tensor:
+        """Images [B, 3, 256, 256] in [0, 1] and key codes [B, 512] -> renders in about [-1, 1] (eq. 9)."""
+        identity, _ = self.flow(self.identity(images), key)
+        return self.generator(self.styles(identity, self.attributes(images)))
+
+    def recover(self, images: Tensor, key: Tensor) -> Tensor:
+        """Anonymized images in [0, 1] and key codes -> renders in about [-1, 1] (eq. 10)."""
+        identity, _ = self.flow.inverse(self.compensation(self.identity(images)), key)
+        return self.generator(self.styles(identity, self.attributes(images)))

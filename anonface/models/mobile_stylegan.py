@@ -1,0 +1,195 @@
+"""MobileStyleGAN's generator (Belousov 2021), the default: 8 M parameters, W+ of 23 latents, up to 1024 px.
+
+The released network demodulates its weights beforehand, so a forward pass is a chain of channel scale, fixed
+convolution and leaky ReLU; resolution grows by the inverse Haar wavelet transform. It releases a head for 1024 px only;
+the heads for 128, 256 and 512 px are trained by this project (``anonface train heads``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class MobileStyleGANParams:
+    """Sizes of the network. ``channels[i]`` are the channels after level ``i``, whose side is ``8 * 2**i`` px."""
+
+    style: int = 512
+    base: int = 512
+    channels: tuple[int, ...] = (512, 512, 512, 512, 256, 128, 64)
+    early_heads: tuple[int, ...] = (3, 4, 5)  # levels that can also end in an image, of twice the level's side
+
+    @property
+    def n_latents(self) -> int:
+        return 3 * len(self.channels) + 2
+
+    def side(self, level: int) -> int:
+        """Image side in px that a head after ``level`` gives."""
+        return 16 * 2**level
+
+
+def inverse_haar(x: Tensor) -> Tensor:
+    """Inverse Haar wavelet transform, [B, 4C, H, W] -> [B, C, 2H, 2W].
+
+    The first C channels are the low band; the others hold LH, HL, HH of each channel side by side.
+    """
+    batch, channels, height, width = x.shape
+    c = channels // 4
+    low = x[:, :c]
+    lh, hl, hh = x[:, c:].reshape(batch, c, 3, height, width).unbind(2)
+    quads = torch.stack([low + lh + hl + hh, low + lh - hl - hh, low - lh + hl - hh, low - lh - hl + hh], dim=2)
+    return F.pixel_shuffle((quads * 0.5).reshape(batch, 4 * c, height, width), 2)
+
+
+class Modulation(nn.Module):
+    """Channel scales from one latent: [B, 512] -> [B, C, 1, 1]."""
+
+    def __init__(self, style: int, channels: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(channels, style))
+        self.bias = nn.Parameter(torch.ones(1, channels))
+        self.scale = scale
+
+    def forward(self, w: Tensor) -> Tensor:
+        return ((w @ self.weight.T + self.bias) * self.scale)[:, :, None, None]
+
+
+class StyledConv(nn.Module):
+    """Scale channels, convolve (depthwise then pointwise, or one full 3x3), add baked noise and bias, leaky ReLU."""
+
+    def __init__(self, style: int, c_in: int, c_out: int, side: int, full: bool = False) -> None:
+        super().__init__()
+        self.modulation = Modulation(style, c_in, 1.0 / math.sqrt(9 * c_in))
+        if full:
+            self.weight_dw = None
+        else:
+            self.weight_dw = nn.Parameter(torch.zeros(c_in, 1, 1, 3, 3))
+        kernel = 3 if full else 1
+        self.weight = nn.Parameter(torch.zeros(c_out, c_in, kernel, kernel))
+        self.noise = nn.Parameter(torch.zeros(1, 1, side, side))
+        self.bias = nn.Parameter(torch.zeros(1, c_out, 1, 1))
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        x = x * self.modulation(w)
+        if self.weight_dw is None:
+            x = F.conv2d(x, self.weight, self.bias.flatten(), padding=1)
+        else:
+            x = F.conv2d(x, self.weight_dw[:, 0], padding=1, groups=x.shape[1])
+            x = F.conv2d(x, self.weight, self.bias.flatten())
+        return F.leaky_relu(x + self.noise, 0.2)
+
+
+class Up(nn.Module):
+    """Scale channels and double the side: [B, C, H, W] -> [B, C/4, 2H, 2W]."""
+
+    def __init__(self, style: int, channels: int) -> None:
+        super().__init__()
+        self.modulation = Modulation(style, channels)
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        return inverse_haar(x * self.modulation(w))
+
+
+class Level(nn.Module):
+    """One resolution: up, then two styled convolutions; takes three latents."""
+
+    def __init__(self, style: int, c_in: int, c_out: int, side: int) -> None:
+        super().__init__()
+        self.up = Up(style, c_in)
+        self.conv1 = StyledConv(style, c_in // 4, c_out, side)
+        self.conv2 = StyledConv(style, c_out, c_out, side)
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        x = self.up(x, w[:, 0])
+        x = self.conv1(x, w[:, 1])
+        return self.conv2(x, w[:, 2])
+
+
+class ToImage(nn.Module):
+    """Head: modulated 1x1 convolution to 12 wavelet channels, then the inverse transform to RGB of twice the side.
+
+    ``hidden`` > 0 puts one more layer before it; the released 1024-px head has none, the ones trained here do.
+    """
+
+    def __init__(self, style: int, channels: int, hidden: int = 0) -> None:
+        super().__init__()
+        self.before = nn.Conv2d(channels, hidden, 3, padding=1) if hidden else None
+        width = hidden or channels
+        self.modulation = Modulation(style, width, 1.0 / math.sqrt(width))
+        self.weight = nn.Parameter(torch.zeros(12, width, 1, 1))
+        self.bias = nn.Parameter(torch.zeros(1, 12, 1, 1))
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        if self.before is not None:
+            x = F.leaky_relu(self.before(x), 0.2)
+        return inverse_haar(F.conv2d(x * self.modulation(w), self.weight, self.bias.flatten()))
+
+
+class MobileStyleGAN(nn.Module):
+    """Synthesis network: W+ latents [B, 23, 512] -> images [B, 3, S, S], about -1..1, RGB."""
+
+    def __init__(self, params: MobileStyleGANParams | None = None) -> None:
+        super().__init__()
+        p = self.params = params or MobileStyleGANParams()
+        self.n_latents = p.n_latents
+        self.input = nn.Parameter(torch.zeros(1, p.base, 4, 4))
+        self.conv1 = StyledConv(p.style, p.base, p.base, 4, full=True)
+        widths = (p.base, *p.channels)
+        self.layers = nn.ModuleList(
+            Level(p.style, widths[i], widths[i + 1], 8 * 2**i) for i in range(len(p.channels))
+        )
+        last = len(p.channels) - 1
+        self.to_image = ToImage(p.style, p.channels[last])
+        self.heads = nn.ModuleDict(
+            {str(p.side(i)): ToImage(p.style, p.channels[i], hidden=64) for i in p.early_heads if i < last}
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Image sides in px that this generator can give, ascending."""
+        return (*sorted(int(s) for s in self.heads), self.params.side(len(self.layers) - 1))
+
+    def features(self, w_plus: Tensor, level: int) -> Tensor:
+        """Feature map after ``level``: [B, 23, 512] -> [B, channels[level], 8 * 2**level, ...]."""
+        x = self.conv1(self.input.expand(w_plus.shape[0], -1, -1, -1), w_plus[:, 0])
+        for i in range(level + 1):
+            x = self.layers[i](x, w_plus[:, 1 + 3 * i : 4 + 3 * i])
+        return x
+
+    def synthesize(self, w_plus: Tensor, size: int) -> Tensor:
+        """Render latents at ``size`` px through the head of that size.
+
+        Raises:
+            ValueError: there is no head of that size.
+        """
+        if size not in self.sizes:
+            raise ValueError(f"no head for {size} px; this generator has {self.sizes}")
+        level = int(math.log2(size // 16))
+        x = self.features(w_plus, level)
+        head = self.to_image if level == len(self.layers) - 1 else self.heads[str(size)]
+        return head(x, w_plus[:, 4 + 3 * level])
+
+    def forward(self, w_plus: Tensor, size: int) -> Tensor:
+        return self.synthesize(w_plus, size)
+
+
+class MappingNetwork(nn.Module):
+    """StyleGAN's mapping network f: z [B, 512] -> w [B, 512].
+
+    The released weights already carry the learning-rate multiplier, so each layer is a plain matrix product.
+    """
+
+    def __init__(self, width: int = 512, depth: int = 8) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+
+    def forward(self, z: Tensor) -> Tensor:
+        x = z * torch.rsqrt(z.square().mean(1, keepdim=True) + 1e-8)
+        for layer in self.layers:
+            x = F.leaky_relu(layer(x), 0.2) * math.sqrt(2.0)
+        return x
