@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anonface import weights
-from anonface.faces.detect import Face, Points
+from anonface.errors import UsageError
+from anonface.faces.detect import Face, Pixels, Points
 
 Matrix = NDArray[np.float64]
 
@@ -25,14 +26,31 @@ SIZES = (256, 512, 1024)  # the crop sizes that a backend may be asked for
 SNAP = 16  # quads are stored in 1/SNAP px
 MESH_INPUT = 192  # px, the landmark network's input
 MESH_REACH = 1.5  # its square, relative to the face's box
+# The landmarks are the mean over views of slightly different reach and turn (radians): the network's small errors
+# depend on how the face lies on its pixel grid, and a mean over three lies twice as still as one of them.
+VIEWS = ((MESH_REACH, 0.0), (1.4, 0.06), (1.65, -0.06))
 
 # Rows of the 468-point mesh that lie where the 68-point scheme has its eye contours (36-41 and 42-47: corner, two of
 # the upper lid, corner, two of the lower lid) and its mouth corners (48 and 54).
-EYE_LEFT = (33, 160, 158, 133, 153, 144)
-EYE_RIGHT = (362, 385, 387, 263, 373, 380)
+EYE_LEFT = [33, 160, 158, 133, 153, 144]
+EYE_RIGHT = [362, 385, 387, 263, 373, 380]
 MOUTH_LEFT, MOUTH_RIGHT = 61, 291
 NOSE_TIP, FOREHEAD, CHIN = 1, 10, 152
 CHEEK_LEFT, CHEEK_RIGHT = 234, 454
+# The face's outline, clockwise in the image from the top of the forehead.
+OVAL = [10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377]
+OVAL += [152, 148, 176, 149, 150, 136, 172, 58, 132, 93, 234, 127, 162, 21, 54, 103, 67, 109]
+
+# What can be synthesised. Below 16 px between the eyes' centres the quad wanders by more than 2 px of a 256-px crop.
+# Beyond the turns below it no longer frames the face as a generator knows it (the mesh flattens profiles: 55 degrees
+# by its depth are some 65 in truth).
+LEAST_EYE_DISTANCE = 16.0
+MOST_YAW, MOST_PITCH = 55.0, 40.0
+LEAST_INSIDE = 0.6  # share of the face's outline within the photo
+MOST_DISSENT = 0.075  # mean distance of the mesh from the detector's five points, in sides of the quad
+LEVEL_PITCH = -11.0  # degrees: the lean of a level face's forehead-to-chin line, by the mesh's depth
+# Where the five points lie in an upright frontal face's box, as shares of its width and height.
+BOX_POINTS = np.array([[0.31, 0.41], [0.69, 0.41], [0.50, 0.59], [0.34, 0.77], [0.66, 0.77]])
 
 
 class Pose(NamedTuple):
@@ -116,7 +134,7 @@ def snap_quad(quad: Points) -> Points:
 
 @functools.cache
 def _mesh_network() -> tuple[cv2.dnn.Net, threading.Lock]:
-    return cv2.dnn.readNetFromTFLite(str(weights.path("face-landmarks"))), threading.Lock()
+    return cv2.dnn.readNetFromTFLite(str(weights.path("landmarks"))), threading.Lock()
 
 
 def _mesh_in(rgb: NDArray, quad: Points) -> Points:
@@ -136,21 +154,21 @@ def _box_square(face: Face) -> Points:
     return square(np.array([x + w / 2, y + h / 2]), MESH_REACH * max(w, h), math.atan2(right[1], right[0]))
 
 
-def _mesh_square(mesh: Points) -> Points:
-    """The square that the landmarks themselves ask for: upright, around the middle of what they span."""
-    right = mesh[list(EYE_RIGHT), :2].mean(0) - mesh[list(EYE_LEFT), :2].mean(0)
+def _mesh_square(mesh: Points, reach: float = MESH_REACH, turn: float = 0.0) -> Points:
+    """The square that the landmarks themselves ask for: upright but for ``turn``, around the middle of their span."""
+    right = mesh[EYE_RIGHT, :2].mean(0) - mesh[EYE_LEFT, :2].mean(0)
     angle = math.atan2(right[1], right[0])
-    turn = np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
-    upright = mesh[:, :2] @ turn.T
-    low, high = upright.min(0), upright.max(0)
-    return square((low + high) / 2 @ turn, MESH_REACH * float((high - low).max()), angle)
+    upright = np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+    spread = mesh[:, :2] @ upright.T
+    low, high = spread.min(0), spread.max(0)
+    return square((low + high) / 2 @ upright, reach * float((high - low).max()), angle + turn)
 
 
 def mesh468(rgb: NDArray, face: Face) -> Points:
     """Find 468 landmarks with depth.
 
-    The network runs twice, the second time on the square that the first result asks for, so that the outcome depends
-    little on the detector's box.
+    The network looks three times, each time on the square that the result before asks for, so that the outcome
+    depends little on the detector's box; then the mean over VIEWS is taken.
 
     Args:
         rgb: uint8 ``[H, W, 3]`` photo.
@@ -159,7 +177,10 @@ def mesh468(rgb: NDArray, face: Face) -> Points:
     Returns:
         float64 ``[468, 3]``: x, y in photo coordinates and z in photo pixels, smaller z being nearer.
     """
-    return _mesh_in(rgb, _mesh_square(_mesh_in(rgb, _box_square(face))))
+    mesh = _mesh_in(rgb, _box_square(face))
+    for _ in range(2):
+        mesh = _mesh_in(rgb, _mesh_square(mesh))
+    return np.mean([_mesh_in(rgb, _mesh_square(mesh, reach, turn)) for reach, turn in VIEWS], axis=0)
 
 
 def landmarks468(rgb: NDArray, face: Face) -> Points:
@@ -172,8 +193,8 @@ def five_points(points: Points) -> Points:
     flat = points[:, :2]
     return np.stack(
         [
-            flat[list(EYE_LEFT)].mean(0),
-            flat[list(EYE_RIGHT)].mean(0),
+            flat[EYE_LEFT].mean(0),
+            flat[EYE_RIGHT].mean(0),
             flat[NOSE_TIP],
             flat[MOUTH_LEFT],
             flat[MOUTH_RIGHT],
@@ -202,3 +223,60 @@ def ffhq_quad(points: Points) -> Points:
     y = np.array([-x[1], x[0]])
     centre = eye_middle + eye_to_mouth * 0.1
     return np.stack([centre - x - y, centre - x + y, centre + x + y, centre + x - y])
+
+
+def box_face(rgb: Pixels, box: tuple[float, float, float, float]) -> Face:
+    """Make a face of a box alone, for a face that no detector sees.
+
+    Args:
+        rgb: the photo.
+        box: ``(x, y, w, h)`` in photo coordinates, from the forehead to the chin of a more or less upright face.
+
+    Returns:
+        A face whose five points were found inside the box by the landmark network.
+
+    Raises:
+        UsageError: the box is empty or its middle lies outside the photo.
+    """
+    x, y, w, h = box
+    inside = 0 <= x + w / 2 < rgb.shape[1] and 0 <= y + h / 2 < rgb.shape[0]
+    if not (w > 0 and h > 0 and inside and all(map(math.isfinite, box))):
+        raise UsageError(f"box {box} does not lie in the photo", "give x,y,w,h in pixels, w and h above 0")
+    guess = Face(box, BOX_POINTS * (w, h) + (x, y), 1.0)
+    return Face(box, five_points(mesh468(rgb, guess)), 1.0)
+
+
+def head_pose(mesh: Points) -> Pose:
+    """Estimate where the head points from a ``[468, 3]`` mesh."""
+    across = mesh[EYE_RIGHT].mean(0) - mesh[EYE_LEFT].mean(0)
+    wide = across + mesh[MOUTH_RIGHT] - mesh[MOUTH_LEFT] + mesh[CHEEK_RIGHT] - mesh[CHEEK_LEFT]
+    x, y, z = np.cross(mesh[CHIN] - mesh[FOREHEAD], wide)  # out of the face; z points away from the camera
+    yaw = math.degrees(math.atan2(x, -z))
+    pitch = math.degrees(math.atan2(-y, math.hypot(x, z))) - LEVEL_PITCH
+    return Pose(yaw, pitch, math.degrees(math.atan2(across[1], across[0])))
+
+
+def obstacle(face: Face, mesh: Points, shape: tuple[int, ...]) -> str | None:
+    """Say why a face cannot be synthesised.
+
+    Args:
+        face: as detected.
+        mesh: its ``[468, 3]`` landmarks.
+        shape: the photo's ``(H, W, ...)``.
+
+    Returns:
+        The reason in a few words, or None when nothing stands in the way.
+    """
+    points = five_points(mesh)
+    eyes = float(np.linalg.norm(points[1] - points[0]))
+    if eyes < LEAST_EYE_DISTANCE:
+        return f"too small: {eyes:.0f} px between the eyes, {LEAST_EYE_DISTANCE:.0f} needed"
+    pose = head_pose(mesh)
+    if abs(pose.yaw) > MOST_YAW or abs(pose.pitch) > MOST_PITCH:
+        return f"too turned: yaw {pose.yaw:.0f}, pitch {pose.pitch:.0f} degrees"
+    outline = mesh[OVAL, :2]
+    inside = ((outline >= 0) & (outline < (shape[1], shape[0]))).all(1).mean()
+    if inside < LEAST_INSIDE:
+        return f"cut off: {inside:.0%} of its outline lies in the photo"
+    dissent = np.linalg.norm(points - face.points, axis=1).mean() / side_of(ffhq_quad(mesh))
+    return "no clear landmarks" if dissent > MOST_DISSENT else None

@@ -23,15 +23,13 @@ from anonface.errors import UsageError
 Pixels = NDArray[np.uint8]
 Points = NDArray[np.float64]
 
-FLOOR = 0.6  # detections scored lower are dropped
-OVERLAP = 0.5  # a detection is a repetition if this share of the smaller box lies in a better one
+FLOOR = 0.7  # detections scored lower are dropped
+OVERLAP = 0.45  # a detection is a repetition if this share of the smaller box lies in a better one
 # Long sides at which the whole photo is looked at. Small ones find faces that fill the photo, large ones small faces.
 LEVELS = (640, 1600, 4608)
 TILE = 1280  # a level larger than this is looked at in tiles
 TILE_OVERLAP = 256  # so that a face up to this size lies whole in one of them
 MARGIN = 1 / 8  # of the side of a view: room around it for faces cut by the photo's border
-# Where the five points lie in an upright frontal face's box, as shares of its width and height.
-BOX_POINTS = np.array([[0.31, 0.41], [0.69, 0.41], [0.50, 0.59], [0.34, 0.77], [0.66, 0.77]])
 
 
 @dataclass(frozen=True)
@@ -63,24 +61,6 @@ def reading_order(faces: list[Face]) -> list[Face]:
     return sorted(faces, key=lambda face: (face.box[1], face.box[0]))
 
 
-def box_face(box: tuple[float, float, float, float]) -> Face:
-    """Make a face of a box alone, for a face that no detector sees.
-
-    The five points are those of an upright frontal face filling the box; the dense landmarks, searched from there,
-    replace them.
-
-    Args:
-        box: ``(x, y, w, h)`` in photo coordinates, from hairline to chin.
-
-    Raises:
-        UsageError: the box is empty.
-    """
-    x, y, w, h = box
-    if not (w > 0 and h > 0 and all(map(math.isfinite, box))):
-        raise UsageError(f"box {box} has no area", "give it as x,y,w,h in pixels with w and h above 0")
-    return Face(box, BOX_POINTS * (w, h) + (x, y), 1.0)
-
-
 def _spans(length: int) -> list[tuple[int, int]]:
     """Cover ``range(length)`` by evenly spread spans of at most TILE that share at least TILE_OVERLAP."""
     if length <= TILE:
@@ -97,9 +77,9 @@ def _views(rgb: Pixels) -> Iterator[tuple[Pixels, float, tuple[int, int]]]:
     for finer, level in zip((0, *LEVELS), LEVELS, strict=False):
         if side <= finer * 1.25:  # hardly more detail than the level before showed
             return
-        scale = min(1.0, level / side)
+        scale: float = min(1.0, level / side)
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        small = rgb if scale == 1 else cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
+        small = rgb if scale == 1 else np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
         for top, bottom in _spans(size[1]):
             for left, right in _spans(size[0]):
                 yield small[top:bottom, left:right], scale, (left, top)
@@ -111,7 +91,7 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
     found = []
     for view, scale, (left, top) in _views(rgb):
         pad = round(MARGIN * max(view.shape[:2]))
-        padded = cv2.copyMakeBorder(view, pad, pad, pad, pad, cv2.BORDER_CONSTANT, value=(128, 128, 128))
+        padded = np.pad(view, ((pad, pad), (pad, pad), (0, 0)), constant_values=128)
         for face in look(padded):
             x, y, w, h = face.box
             x, y, w, h = (x - pad + left) / scale, (y - pad + top) / scale, w / scale, h / scale
