@@ -18,12 +18,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anonface.models.ir_se50 import IRSE50
-from anonface.models.psp import PSp
+from anonface.models.psp import StyleEncoder
 from anonface.models.stylegan2 import StyleGAN2
 
 WIDTH = 512
 FACE_ROWS = slice(35, 223)
 FACE_COLUMNS = slice(32, 220)
+MASK_GROWTH = 5
+MASK_BLUR = 15
+MASK_SIGMA = 2.6
 
 
 class IdentityEncoder(IRSE50):
@@ -178,7 +181,7 @@ class OfficialIFADIT(nn.Module):
     def __init__(self, flow: IdentityFlowParams | None = None) -> None:
         super().__init__()
         self.identity_encoder = IdentityEncoder()
-        self.attribute_encoder = PSp().encoder
+        self.attribute_encoder = StyleEncoder()
         self.mapper = LatentMapper()
         self.flow = IdentityFlow(flow)
         self.compensation = IdentityCompensation()
@@ -213,3 +216,22 @@ class OfficialIFADIT(nn.Module):
         """Anonymized images in [0, 1] and key codes -> renders in about [-1, 1] (eq. 10)."""
         identity, _ = self.flow.inverse(self.compensation(self.identity(images)), key)
         return self.generator(self.styles(identity, self.attributes(images)))
+
+
+def composite(images: Tensor, originals: Tensor, masks: Tensor) -> Tensor:
+    """Paste images onto originals through a mask, grown by 2 px and then blurred over 15 px.
+
+    Args:
+        images, originals: [B, 3, h, w], any one range.
+        masks: [B, 1, h, w] in 0..1; beyond the border counts as outside.
+
+    Returns:
+        [B, 3, h, w].
+    """
+    grown = functional.max_pool2d(masks, MASK_GROWTH, stride=1, padding=MASK_GROWTH // 2)
+    reach = torch.arange(MASK_BLUR, dtype=masks.dtype, device=masks.device) - MASK_BLUR // 2
+    taps = torch.exp(-reach.square() / (2 * MASK_SIGMA**2))
+    taps = taps / taps.sum()
+    soft = functional.pad(grown, (MASK_BLUR // 2,) * 4, mode="reflect")
+    soft = functional.conv2d(functional.conv2d(soft, taps.view(1, 1, 1, -1)), taps.view(1, 1, -1, 1))
+    return originals + soft * (images - originals)

@@ -18,7 +18,7 @@ from anonface.models.ir_se50 import IRSE50Params, residual_body, stem
 from anonface.models.stylegan2 import EqualLinear, StyleGAN2, StyleGAN2Params
 
 IMAGE = 256
-COARSE, MIDDLE = 3, 7
+SIDES = (16, 32, 64)
 
 
 @dataclass(frozen=True)
@@ -70,22 +70,17 @@ class StyleEncoder(nn.Module):
         stages = params.backbone.stages
         self.input_layer = stem(params.backbone)
         self.body = residual_body(params.backbone)
-        self.styles = nn.ModuleList(
-            StyleHead(IMAGE // (16 if i < COARSE else 8 if i < MIDDLE else 4), params.latent)
-            for i in range(params.n_styles)
-        )
+        self.styles = nn.ModuleList(StyleHead(SIDES[_level(i)], params.latent) for i in range(params.n_styles))
         self.latlayer1 = nn.Conv2d(stages[2][0], params.latent, 1)
         self.latlayer2 = nn.Conv2d(stages[1][0], params.latent, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        coarse, middle, fine = self._pyramid(images)
-        heads = [
-            head(coarse if i < COARSE else middle if i < MIDDLE else fine) for i, head in enumerate(self.styles)
-        ]
-        styles = torch.stack(heads, dim=1)
+        pyramid = self._pyramid(images)
+        styles = torch.stack([head(pyramid[_level(i)]) for i, head in enumerate(self.styles)], dim=1)
         if not self.params.offsets:
             return styles
-        return styles[:, :1] + torch.cat([torch.zeros_like(styles[:, :1]), styles[:, 1:]], dim=1)
+        base, offsets = styles[:, :1], styles[:, 1:]
+        return torch.cat([base, base + offsets], dim=1)
 
     def _pyramid(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features of 16, 32 and 64 px a side, all as wide as the latent."""
@@ -101,6 +96,11 @@ class StyleEncoder(nn.Module):
         p2 = _doubled(c3, c2) + self.latlayer1(c2)
         p1 = _doubled(p2, c1) + self.latlayer2(c1)
         return c3, p2, p1
+
+
+def _level(style: int) -> int:
+    """The pyramid level a style's head reads: coarse styles 0-2, middle 3-6, fine from 7 on."""
+    return 0 if style < 3 else 1 if style < 7 else 2
 
 
 def _doubled(x: Tensor, like: Tensor) -> Tensor:

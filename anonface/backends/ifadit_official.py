@@ -1,0 +1,123 @@
+"""The authors' own iFADIT as a backend: their networks, their checkpoints, their key range, their composite.
+
+One departure: every face has its own key, where the authors' script draws one password and uses it for a whole
+batch. The background of a recovered face is that of the anonymized one; the script pastes the original's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from anonface import weights
+from anonface.errors import WeightsError
+from anonface.keys import FaceKey
+from anonface.models.ifadit_official import WIDTH, IdentityFlowParams, OfficialIFADIT, composite
+from anonface.models.psp import PSp
+
+# The authors' file names, a component each; where two are known, the first that is in the folder is taken.
+FILES = {
+    "identity_encoder": ("model_ir_se50.pth",),
+    "attribute_encoder": ("attr_best.pth", "ckptattr_encoder_MKIHUPYWYPCR_2301.pt"),
+    "mapper": ("mlp_best.pth", "ckptmaper_MKIHUPYWYPCR_23010.pt"),
+    "flow": ("G_net_ffhq15INN607_20_202528.pth",),
+    "compensation": ("fuse_mlp_ffhq15INN607_20_202528.pth",),
+    "generator": ("550000.pt",),
+}
+
+
+class OfficialIFADITBackend:
+    """Anonymize and recover faces of 256 px with the authors' networks."""
+
+    name = "ifadit-official"
+    resolution = 256
+
+    def __init__(self, networks: OfficialIFADIT, device: str = "cpu") -> None:
+        warnings.warn(
+            "keys of the authors' iFADIT lie in [0.5, 1) and nearly coincide after the mapping network: "
+            "a wrong key may come close to recovering a face",
+            stacklevel=2,
+        )
+        self.networks = networks.to(device).eval()
+        self.device = torch.device(device)
+
+    @classmethod
+    def from_folder(cls, folder: Path, device: str = "cpu", halved: bool = True) -> OfficialIFADITBackend:
+        """Load the authors' six files.
+
+        Args:
+            folder: where they lie, under their published names.
+            device: where the networks run.
+            halved: whether a flow with index permutations was trained with the log scale 2 tanh(a/2) (FrEIA since
+                2023-08-17) or 2 tanh(a) (the two months before); nothing in the file tells. Files with permutation
+                matrices always have the latter.
+
+        Raises:
+            WeightsError: if a file is missing, or holds other tensors than its network.
+        """
+        flow_state = weights.load_checkpoint(_find(folder, "flow"))
+        networks = OfficialIFADIT(IdentityFlowParams.of(flow_state, halved))
+        _fit(networks.flow, flow_state)
+        inversion = PSp()
+        _fit(inversion, weights.load_checkpoint(_find(folder, "attribute_encoder")))
+        networks.attribute_encoder = inversion.encoder
+        for component in ("identity_encoder", "mapper", "compensation", "generator"):
+            _fit(networks.get_submodule(component), weights.load_checkpoint(_find(folder, component)))
+        return cls(networks, device)
+
+    def parameters(self) -> dict[str, str | int | float | bool]:
+        """What recovery must know beside the weights: the form of the flow's log scale."""
+        return {"halved": self.networks.flow.params.halved}
+
+    @torch.no_grad()
+    def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+        """Faces [B, 3, 256, 256] in [-1, 1] under masks [B, 1, 256, 256] in 0..1, a key each -> the same range."""
+        images = self._images(faces, masks, keys)
+        renders = self.networks.anonymize(images, self._codes(keys))
+        return self._finish(renders, faces, masks)
+
+    @torch.no_grad()
+    def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+        """The inverse of :meth:`anonymize` on anonymized faces; same shapes and ranges."""
+        images = self._images(faces, masks, keys)
+        renders = self.networks.recover(images, self._codes(keys))
+        return self._finish(renders, faces, masks)
+
+    def _images(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+        side = self.resolution
+        if faces.shape[1:] != (3, side, side) or masks.shape[1:] != (1, side, side):
+            raise ValueError(f"faces and masks must have {side} px, not {tuple(faces.shape)}, {tuple(masks.shape)}")
+        if not len(faces) == len(masks) == len(keys):
+            raise ValueError(f"{len(faces)} faces, {len(masks)} masks and {len(keys)} keys: one of each is needed")
+        return (faces.to(self.device) + 1) / 2
+
+    def _codes(self, keys: Sequence[FaceKey]) -> Tensor:
+        return self.networks.key_code(torch.stack([uniform(key) for key in keys]).to(self.device))
+
+    def _finish(self, renders: Tensor, faces: Tensor, masks: Tensor) -> Tensor:
+        return composite(renders, faces.to(self.device), masks.to(self.device)).clamp(-1, 1).to(faces.device)
+
+
+def uniform(key: FaceKey) -> Tensor:
+    """A key's password: 512 bytes of its stream as floats [512] in [0, 1)."""
+    return torch.tensor(list(key.stream("flow", WIDTH))) / 256
+
+
+def _find(folder: Path, component: str) -> Path:
+    for name in FILES[component]:
+        if (folder / name).is_file():
+            return folder / name
+    raise WeightsError(
+        f"{folder} has no {FILES[component][0]} (the {component.replace('_', ' ')})",
+        "put the authors' six files into one folder under their published names",
+    )
+
+
+def _fit(network: nn.Module, state: dict[str, Tensor]) -> None:
+    """By name where the names agree, else in order: the authors themselves pair by order and size."""
+    by_name = state.keys() == network.state_dict().keys()
+    weights.fit(network, state, by="name" if by_name else "order")
