@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import html
+import http.client
 import importlib.util
 import inspect
 import os
@@ -26,6 +28,7 @@ import tomllib
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -53,8 +56,11 @@ MANIFEST = next(
 )
 
 _CHUNK = 1 << 20
-_TIMEOUT_S = 60
+_TIMEOUT_S = 30
 _ATTEMPTS = 3
+
+# A pickle may hold itself; nothing sound nests deeper than this.
+_DEPTH = 8
 
 # The names under which published checkpoints wrap their state dict, the better copy (moving average) first.
 _WRAPPERS = ("g_ema", "params_ema", "state_dict", "model_state_dict", "params", "model", "net")
@@ -163,7 +169,7 @@ def digest(name: str) -> str:
 def cache_dir() -> Path:
     """The folder of fetched and converted files; it need not exist yet."""
     chosen = os.environ.get("ANONFACE_CACHE")
-    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("anonface", appauthor=False)
+    return Path(chosen).expanduser().absolute() if chosen else platformdirs.user_cache_path("anonface", appauthor=False)
 
 
 def _own_folder() -> Path | None:
@@ -238,12 +244,12 @@ def _write_text(file: Path, text: str) -> None:
 @contextmanager
 def _temporary(target: Path) -> Iterator[Path]:
     """A name of its own beside ``target``, gone afterwards unless it was moved there."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    os.close(handle)
+    # Not mkstemp: its mode 0600 would shut the other users of a shared cache out.
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        yield Path(name)
+        yield temporary
     finally:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -326,8 +332,9 @@ def _status(row: Entry) -> Status:
     for candidate in present:
         if not expected:
             return Status(row, "unverified", candidate)
-        if _digest_of(candidate) == expected:
-            return Status(row, "ready", candidate)
+        with suppress(OSError):
+            if _digest_of(candidate) == expected:
+                return Status(row, "ready", candidate)
     return Status(row, "wrong", present[0]) if present else Status(row, "missing", None)
 
 
@@ -454,10 +461,11 @@ def _download(url: str, part: Path, name: str, size: int, progress: Progress) ->
             elif error.code < 500:
                 raise WeightsError(f"the server answers {error.code} {error.reason}") from error
             failure: Exception = error
-        except (OSError, EOFError) as error:
+        except urllib.error.URLError as error:
+            raise WeightsError(f"the server cannot be reached: {error.reason}") from error
+        except (OSError, EOFError, http.client.HTTPException) as error:
             failure = error
-    reason = getattr(failure, "reason", failure)
-    raise WeightsError(f"{reason} (tried {_ATTEMPTS} times)") from failure
+    raise WeightsError(f"{failure} (tried {_ATTEMPTS} times)") from failure
 
 
 def _download_once(url: str, part: Path, name: str, size: int, progress: Progress) -> None:
@@ -612,11 +620,11 @@ def _by_index(archive: _Archive, folder: Path, progress: Progress) -> Path:
             text = reply.read(16 * _CHUNK).decode("utf-8", "replace")
     except OSError as error:
         raise WeightsError(f"{page}: {error}") from error
-    link = re.search(rf'href="([^"#]+)#sha256={archive.sha256}"', text)
+    link = re.search(rf"""href=["']([^"'#]+)#sha256={archive.sha256}""", text)
     if link is None:
         raise WeightsError(f"{page} lists no file with sha256 {archive.sha256}")
     target = folder / archive.file
-    _download(urllib.parse.urljoin(page, link[1]), target, archive.source, archive.size, progress)
+    _download(urllib.parse.urljoin(page, html.unescape(link[1])), target, archive.source, archive.size, progress)
     return target
 
 
@@ -644,7 +652,7 @@ def _unpack(file: Path, archive: _Archive, asked: Entry) -> None:
         if row is None:
             continue
         with _temporary(_cached(row)) as temporary:
-            with temporary.open("wb") as sink:
+            with temporary.open("xb") as sink:
                 shutil.copyfileobj(stream, sink, _CHUNK)
             _install(row, temporary)
         found = found or row == asked
@@ -794,13 +802,15 @@ def _open_pickle(file: Path) -> object:
 
 
 def _unwrap(content: object) -> object:
-    while isinstance(content, Mapping):
+    for _ in range(_DEPTH):
+        if not isinstance(content, Mapping):
+            return content
         wrapper = next((key for key in _WRAPPERS if isinstance(content.get(key), Mapping)), None)
         if wrapper is None:
-            break
+            return _without_prefix(content)
         beside = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
         content = {**_without_prefix(content[wrapper]), **beside}
-    return _without_prefix(content) if isinstance(content, Mapping) else content
+    raise WeightsError("the checkpoint is nested too deeply")
 
 
 def _without_prefix(state: Mapping) -> dict:
@@ -808,15 +818,17 @@ def _without_prefix(state: Mapping) -> dict:
     return {key.removeprefix("module."): value for key, value in state.items()} if prefixed else dict(state)
 
 
-def _flatten(content: object, prefix: str = "") -> dict[str, Tensor]:
+def _flatten(content: object, names: tuple[str, ...] = ()) -> dict[str, Tensor]:
     import torch
 
     if isinstance(content, torch.Tensor):
-        return {prefix or "tensor": content.detach()}
+        return {".".join(names) or "tensor": content.detach()}
     state: dict[str, Tensor] = {}
     if isinstance(content, Mapping):
+        if len(names) > _DEPTH:
+            raise WeightsError("the checkpoint is nested too deeply")
         for key, value in content.items():
-            state |= _flatten(value, f"{prefix}.{key}" if prefix else str(key))
+            state |= _flatten(value, (*names, str(key)))
     return state
 
 
