@@ -29,6 +29,7 @@ OVERLAP = 0.45  # a detection is a repetition if this share of the smaller box l
 LEVELS = (640, 1600, 4608)
 TILE = 1280  # a level larger than this is looked at in tiles
 TILE_OVERLAP = 256  # so that a face up to this size lies whole in one of them
+RETINA_ANCHORS = [[10, 20], [32, 64], [128, 256]]  # px, of the strides 8, 16 and 32
 MARGIN = 1 / 8  # of the side of a view: room around it for faces cut by the photo's border
 
 
@@ -136,12 +137,40 @@ class YuNet:
         return [] if rows is None else [_face(row[:4], row[4:14], row[14]) for row in rows]
 
 
+class RetinaFace:
+    """facexlib's RetinaFace with a MobileNet 0.25 backbone, on the CPU. Slower than YuNet, its size limits alike."""
+
+    def __init__(self) -> None:
+        from anonface.faces import facexlib_adapter
+
+        module = facexlib_adapter.load("facexlib.detection.retinaface")
+        self._network = module.RetinaFace("mobile0.25", device="cpu")
+        weights.load(self._network, "retinaface")
+        # The file was trained with smaller anchors and plain ReLUs, not with the library's defaults for this layout.
+        self._network.cfg["min_sizes"] = RETINA_ANCHORS
+        for layer in self._network.modules():
+            if hasattr(layer, "negative_slope"):
+                layer.negative_slope = 0.0
+        self._lock = threading.Lock()  # the network keeps the scale of its input
+
+    def detect(self, rgb: Pixels) -> list[Face]:
+        """See :class:`Detector`."""
+        return _find(rgb, self._look)
+
+    def _look(self, rgb: Pixels) -> list[Face]:
+        import torch
+
+        with self._lock, torch.inference_mode():
+            rows = self._network.detect_faces(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), conf_threshold=FLOOR)
+        return [_face((*row[:2], *(row[2:4] - row[:2])), row[5:15], row[4]) for row in rows]
+
+
 def _face(box: Any, points: Any, score: Any) -> Face:
     x, y, w, h = (float(value) for value in box)
     return Face((x, y, w, h), np.asarray(points, np.float64).reshape(5, 2), float(score))
 
 
-BUILDERS: dict[str, Callable[[], Detector]] = {"yunet": YuNet}
+BUILDERS: dict[str, Callable[[], Detector]] = {"yunet": YuNet, "retinaface": RetinaFace}
 
 
 @functools.cache

@@ -1,0 +1,189 @@
+"""Which pixels of an aligned crop belong to the face and may change.
+
+A mask is float32 ``[size, size]``, 1 where the face is, 0 elsewhere. It covers skin, brows, eyes (behind glasses too),
+nose and mouth; it leaves out hair, ears, neck and background.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from anonface import weights
+from anonface.errors import UsageError
+from anonface.faces.align import OVAL
+from anonface.faces.detect import Pixels, Points
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Mask = NDArray[np.float32]
+
+WORK = 128  # px, the side at which the landmark parser looks
+NETWORK = 512  # px, the side that facexlib's parsers are trained for
+FOREHEAD_RISE = 0.14  # how far the mask reaches above the mesh, in heights of the oval
+CORE = 0.8  # the part of the oval (scaled about the nose) below the brows that is always face
+SMOOTH = 1 / 80  # of the side: the rim is smoothed by this much
+LEAST_AREA = 0.75  # a refined mask smaller than this share of the oval is not believed
+
+BROWS = [70, 63, 105, 66, 107, 55, 65, 52, 53, 46, 300, 293, 334, 296, 336, 285, 295, 282, 283, 276]
+EYES = [33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246]
+EYES += [362, 382, 381, 380, 374, 373, 390, 249, 263, 466, 388, 387, 386, 385, 384, 398]
+LIPS = [61, 146, 91, 181, 84, 17, 314, 405, 321, 375, 291, 409, 270, 269, 267, 0, 37, 39, 40, 185]
+NOSE = [168, 6, 197, 195, 5, 4, 1, 2, 98, 327, 129, 358, 48, 278]
+NOSE_BRIDGE = 168
+
+# Classes of facexlib's parsers that are face, out of 19.
+BISENET_FACE = [1, 2, 3, 4, 5, 6, 10, 11, 12, 13]
+PARSENET_FACE = [1, 2, 3, 4, 5, 6, 7, 10, 11, 12]
+
+
+def face_mask(crop: Pixels, landmarks: Points, size: int, parser: str = "landmarks") -> Mask:
+    """Mask the face in an aligned crop.
+
+    Args:
+        crop: uint8 ``[S, S, 3]``.
+        landmarks: ``[468, 2]`` in crop coordinates (0..S).
+        size: side of the mask.
+        parser: ``landmarks`` (the face's outline by the mesh, less what does not have the skin's colour), or
+            ``bisenet`` or ``parsenet`` (facexlib's networks).
+
+    Raises:
+        UsageError: no such parser.
+        WeightsError: the parser's weights are missing.
+    """
+    if parser not in PARSERS:
+        raise UsageError(f"no parser named {parser!r}", f"choose one of {', '.join(PARSERS)}")
+    mask = cv2.GaussianBlur(PARSERS[parser](crop, landmarks), (0, 0), SMOOTH * WORK)
+    return (cv2.resize(mask, (size, size), interpolation=cv2.INTER_CUBIC) > 0.5).astype(np.float32)
+
+
+def _polygon(points: Points, side: int) -> Mask:
+    """Fill a polygon of continuous coordinates."""
+    canvas = np.zeros((side, side), np.uint8)
+    cv2.fillPoly(canvas, [np.round((points - 0.5) * 16).astype(np.int32)], (1,), shift=4)
+    return canvas.astype(np.float32)
+
+
+def _hull(points: Points, side: int) -> Mask:
+    return _polygon(cv2.convexHull(points.astype(np.float32))[:, 0].astype(np.float64), side)
+
+
+def outline(landmarks: Points, rise: float = FOREHEAD_RISE) -> Points:
+    """The face's outline ``[36, 2]``, its upper part lifted by ``rise`` heights towards the hairline."""
+    oval = landmarks[OVAL, :2]
+    brow, chin = landmarks[NOSE_BRIDGE, :2], oval[len(OVAL) // 2]
+    up = (oval[0] - chin) / np.linalg.norm(oval[0] - chin)
+    height = np.linalg.norm(oval[0] - chin)
+    above = np.clip((oval - brow) @ up / max((oval[0] - brow) @ up, 1e-6), 0, 1)
+    return oval + np.outer(above * rise * height, up)
+
+
+def _landmark_mask(crop: Pixels, landmarks: Points) -> Mask:
+    points = landmarks[:, :2] * (WORK / len(crop))
+    oval = _polygon(outline(points), WORK)
+    core = _core(points)
+    small = np.asarray(cv2.resize(crop, (WORK, WORK), interpolation=cv2.INTER_AREA), np.uint8)
+    refined = _refine(small, oval, core, _skin(points))
+    return refined if refined.sum() >= LEAST_AREA * oval.sum() else np.maximum(oval, core)
+
+
+def _core(points: Points) -> Mask:
+    """What is face whatever its colour: the features, and the middle of the face below the brows."""
+    features = _hull(points[BROWS + EYES + LIPS + NOSE], WORK)
+    centre = points[1]
+    oval = points[OVAL]
+    lower = _polygon(centre + (oval - centre) * CORE, WORK)
+    brow = points[NOSE_BRIDGE]
+    down = oval[len(OVAL) // 2] - brow
+    grid = np.indices((WORK, WORK))[::-1].transpose(1, 2, 0) + 0.5
+    lower *= (grid - brow) @ down > 0
+    return np.maximum(features, lower)
+
+
+def _skin(points: Points) -> Mask:
+    """Where skin is sure to be seen: inside the oval, without brows, eyes, mouth and what is near the rim."""
+    centre = points[1]
+    inner = _polygon(centre + (points[OVAL] - centre) * 0.85, WORK)
+    holes = [_hull(points[part], WORK) for part in (BROWS[:10], BROWS[10:], EYES[:16], EYES[16:], LIPS)]
+    return inner * (1 - cv2.dilate(np.max(holes, axis=0), np.ones((5, 5), np.uint8)))
+
+
+def _refine(small: Pixels, oval: Mask, core: Mask, skin: Mask) -> Mask:
+    """Leave out what differs from the colour that the skin has nearby."""
+    lab = cv2.cvtColor((small / 255).astype(np.float32), cv2.COLOR_RGB2Lab)
+    lab = np.asarray(cv2.bilateralFilter(lab, 5, 12, 2), np.float32)
+    weight = skin.copy()
+    for _ in range(3):  # the skin's colour, varying slowly with the light; each round trusts outliers less
+        local = _spread(lab, weight)
+        off = (lab - local) / (16, 8, 8)
+        distance = np.sqrt((off**2).sum(2))
+        weight = (skin * np.exp(-(distance**2) / 2)).astype(np.float32)
+    near = cv2.GaussianBlur(distance.astype(np.float32), (0, 0), 1) < 2
+    mask = np.maximum(oval * near, core)
+    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (5, 5))
+    mask = cv2.morphologyEx(cv2.morphologyEx(mask, cv2.MORPH_CLOSE, disc), cv2.MORPH_OPEN, disc)
+    return _whole(np.maximum(mask * oval, core))
+
+
+def _spread(values: NDArray, weight: Mask) -> NDArray:
+    """Weighted local mean, reaching everywhere."""
+    total = np.zeros_like(values)
+    mass = np.zeros_like(weight)
+    for sigma, trust in ((10, 1.0), (30, 0.05)):
+        total += trust * cv2.GaussianBlur(values * weight[..., None], (0, 0), sigma)
+        mass += trust * cv2.GaussianBlur(weight, (0, 0), sigma)
+    return total / (mass[..., None] + 1e-6)
+
+
+def _whole(mask: Mask) -> Mask:
+    """The largest connected part, its holes filled."""
+    outlines, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    canvas = np.zeros(mask.shape, np.uint8)
+    cv2.drawContours(canvas, [max(outlines, key=cv2.contourArea)], -1, (1,), cv2.FILLED)
+    return canvas.astype(np.float32)
+
+
+@functools.cache
+def _network(name: str) -> nn.Module:
+    """facexlib's network of that name with its published weights, on the CPU."""
+    from anonface.faces import facexlib_adapter
+
+    parsing = facexlib_adapter.load("facexlib.parsing")
+    network: nn.Module = parsing.BiSeNet(19) if name == "bisenet" else parsing.ParseNet(NETWORK, NETWORK, parsing_ch=19)
+    weights.load(network, name)
+    return network.eval()
+
+
+def _network_mask(crop: Pixels, name: str, mean: Sequence[float], deviation: Sequence[float], face: list[int]) -> Mask:
+    """Run a parser on the crop; a pixel is face when its likeliest class is one of ``face``."""
+    import torch
+
+    enlarge = len(crop) < NETWORK
+    resized = cv2.resize(crop, (NETWORK, NETWORK), interpolation=cv2.INTER_LINEAR if enlarge else cv2.INTER_AREA)
+    pixels = ((resized / 255 - np.array(mean)) / np.array(deviation)).astype(np.float32)
+    with torch.inference_mode():
+        logits = _network(name)(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0]
+    classes = logits[0].argmax(0).numpy()
+    mask = np.isin(classes, face).astype(np.float32)
+    return np.asarray(cv2.resize(mask, (WORK, WORK), interpolation=cv2.INTER_AREA), np.float32)
+
+
+def _bisenet_mask(crop: Pixels, landmarks: Points) -> Mask:
+    return _network_mask(crop, "bisenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), BISENET_FACE)
+
+
+def _parsenet_mask(crop: Pixels, landmarks: Points) -> Mask:
+    return _network_mask(crop, "parsenet", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), PARSENET_FACE)
+
+
+PARSERS: dict[str, Callable[[Pixels, Points], Mask]] = {
+    "landmarks": _landmark_mask,
+    "bisenet": _bisenet_mask,
+    "parsenet": _parsenet_mask,
+}
