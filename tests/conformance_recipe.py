@@ -92,9 +92,7 @@ class Layout:
         """The whole state dict."""
         filled: dict[str, Tensor] = {}
         for row in self.rows(state):
-            filled[row.name] = (
-                filled[str(row.add)] if row.kind == "alias" else torch.from_numpy(self.value(row).copy())
-            )
+            filled[row.name] = filled[str(row.add)] if row.kind == "alias" else torch.from_numpy(self.value(row).copy())
         return filled
 
     def fill(self, module: nn.Module, state: str = "state", prefix: str = "") -> None:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from anonface import weights
 from anonface.errors import WeightsError
-from anonface.keys import FaceKey
-from anonface.models.ifadit_official import WIDTH, IdentityFlowParams, OfficialIFADIT, composite
+from anonface.models.ifadit_official import OfficialIFADIT, OfficialIFADITParams, composite
 from anonface.models.psp import PSp
+
+if TYPE_CHECKING:
+    from anonface.keys import FaceKey
 
 # The authors' file names, a component each; where two are known, the first that is in the folder is taken.
 FILES = {
@@ -46,27 +50,29 @@ class OfficialIFADITBackend:
         self.device = torch.device(device)
 
     @classmethod
-    def from_folder(cls, folder: Path, device: str = "cpu", halved: bool = True) -> OfficialIFADITBackend:
+    def from_folder(
+        cls, folder: Path, device: str = "cpu", params: OfficialIFADITParams | None = None
+    ) -> OfficialIFADITBackend:
         """Load the authors' six files.
 
         Args:
             folder: where they lie, under their published names.
             device: where the networks run.
-            halved: whether a flow with index permutations was trained with the log scale 2 tanh(a/2) (FrEIA since
-                2023-08-17) or 2 tanh(a) (the two months before); nothing in the file tells. Files with permutation
-                matrices always have the latter.
+            params: shapes other than the authors'. The layout of the flow's permutations is read off its file;
+                `flow.halved` holds for index permutations only and is nothing that a file tells.
 
         Raises:
             WeightsError: if a file is missing, or holds other tensors than its network.
         """
-        flow_state = weights.load_checkpoint(_find(folder, "flow"))
-        networks = OfficialIFADIT(IdentityFlowParams.of(flow_state, halved))
-        _fit(networks.flow, flow_state)
-        inversion = PSp()
-        _fit(inversion, weights.load_checkpoint(_find(folder, "attribute_encoder")))
+        params = params or OfficialIFADITParams()
+        files = {component: _find(folder, component) for component in FILES}
+        layout = params.flow.matching(weights.load_checkpoint(files["flow"]))
+        networks = OfficialIFADIT(replace(params, flow=layout))
+        # The attributes' file holds a whole pSp, of which only the encoder is used.
+        inversion = PSp(params.generator, backbone=params.recognizer)
         networks.attribute_encoder = inversion.encoder
-        for component in ("identity_encoder", "mapper", "compensation", "generator"):
-            _fit(networks.get_submodule(component), weights.load_checkpoint(_find(folder, component)))
+        for component, file in files.items():
+            _fill(inversion if component == "attribute_encoder" else networks.get_submodule(component), file)
         return cls(networks, device)
 
     def parameters(self) -> dict[str, str | int | float | bool]:
@@ -96,15 +102,16 @@ class OfficialIFADITBackend:
         return (faces.to(self.device) + 1) / 2
 
     def _codes(self, keys: Sequence[FaceKey]) -> Tensor:
-        return self.networks.key_code(torch.stack([uniform(key) for key in keys]).to(self.device))
+        width = self.networks.params.width
+        return self.networks.key_code(torch.stack([password(key, width) for key in keys]).to(self.device))
 
     def _finish(self, renders: Tensor, faces: Tensor, masks: Tensor) -> Tensor:
         return composite(renders, faces.to(self.device), masks.to(self.device)).clamp(-1, 1).to(faces.device)
 
 
-def uniform(key: FaceKey) -> Tensor:
-    """A key's password: 512 bytes of its stream as floats [512] in [0, 1)."""
-    return torch.tensor(list(key.stream("flow", WIDTH))) / 256
+def password(key: FaceKey, width: int = 512) -> Tensor:
+    """A key's password: bytes of its stream as floats [width] in [0, 1)."""
+    return torch.tensor(list(key.stream("flow", width))) / 256
 
 
 def _find(folder: Path, component: str) -> Path:
@@ -117,7 +124,12 @@ def _find(folder: Path, component: str) -> Path:
     )
 
 
-def _fit(network: nn.Module, state: dict[str, Tensor]) -> None:
-    """By name where the names agree, else in order: the authors themselves pair by order and size."""
-    by_name = state.keys() == network.state_dict().keys()
-    weights.fit(network, state, by="name" if by_name else "order")
+def _fill(network: nn.Module, file: Path) -> None:
+    """By name if the names agree, else in order: the authors themselves pair by order and size."""
+    state = weights.load_checkpoint(file)
+    # A generator's mean latent often lies beside its weights; iFADIT never adds it.
+    state.pop("latent_avg", None)
+    try:
+        weights.fit(network, state, by="name", source=file.name)
+    except WeightsError:
+        weights.fit(network, state, by="order", source=file.name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,7 +59,7 @@ def _import_with_declared_operators() -> None:
     _libraries.append(library)
     importlib.import_module("torchvision")
     # torchvision's own wrapper refuses to run without the compiled library, although the operator is there now.
-    operations = importlib.import_module("torchvision.ops")
+    operations: Any = importlib.import_module("torchvision.ops")
     operations.nms = operations.boxes.nms = suppress
 
 

@@ -11,17 +11,18 @@ Images here are [B, 3, 256, 256] in [0, 1] on the way in; the generator's are ab
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anonface.models.ir_se50 import IRSE50
-from anonface.models.psp import StyleEncoder
-from anonface.models.stylegan2 import StyleGAN2
+from anonface.models.ir_se50 import IRSE50, IRSE50Params
+from anonface.models.psp import StyleEncoder, StyleEncoderParams
+from anonface.models.stylegan2 import StyleGAN2, StyleGAN2Params
 
-WIDTH = 512
 FACE_ROWS = slice(35, 223)
 FACE_COLUMNS = slice(32, 220)
 MASK_GROWTH = 5
@@ -39,7 +40,7 @@ class IdentityEncoder(IRSE50):
 
 def _perceptron(widths: tuple[int, ...], slope: float) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(widths[:-1], widths[1:], strict=True):
+    for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.LeakyReLU(slope)]
     return nn.Sequential(*layers[:-1])
 
@@ -50,9 +51,9 @@ class LatentMapper(nn.Module):
     Takes [..., 1024] (identity first), gives [..., 512].
     """
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 512) -> None:
         super().__init__()
-        self.model = _perceptron((2 * WIDTH, WIDTH, WIDTH), slope=0.2)
+        self.model = _perceptron((2 * width, width, width), slope=0.2)
 
     def forward(self, joined: Tensor) -> Tensor:
         return self.model(joined)
@@ -61,9 +62,9 @@ class LatentMapper(nn.Module):
 class IdentityCompensation(nn.Module):
     """The identity compensation layer C of eq. 10: re-extracted identity [B, 512] -> what the flow had put out."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 512) -> None:
         super().__init__()
-        self.model = _perceptron((WIDTH, 2 * WIDTH, 4 * WIDTH, 2 * WIDTH, WIDTH), slope=0.2)
+        self.model = _perceptron((width, 2 * width, 4 * width, 2 * width, width), slope=0.2)
 
     def forward(self, identity: Tensor) -> Tensor:
         return self.model(identity)
@@ -77,6 +78,7 @@ class IdentityFlowParams:
         matrices: True: permutations are stored as float matrices [512, 512] (PyPI release 0.2); False: as int64
             index vectors [512] (git since 2023-06-20).
         halved: True: log scale 2 tanh(a/2) (git since 2023-08-17); False: 2 tanh(a) (everything before).
+        width: length of an identity and of a key.
         blocks: number of couplings.
         hidden: widths of a coupling's subnet between its ends.
 
@@ -86,6 +88,7 @@ class IdentityFlowParams:
 
     matrices: bool = False
     halved: bool = True
+    width: int = 512
     blocks: int = 4
     hidden: tuple[int, ...] = (256, 128, 128, 256)
 
@@ -93,32 +96,34 @@ class IdentityFlowParams:
         if self.matrices and self.halved:
             raise ValueError("permutation matrices come from releases whose log scale is 2 tanh(a), not 2 tanh(a/2)")
 
-    @classmethod
-    def of(cls, state: Mapping[str, Tensor], halved: bool = True) -> IdentityFlowParams:
-        """The layout of a checkpoint, read off its shapes alone; `halved` settles what index vectors leave open."""
-        matrices = any(tuple(tensor.shape) == (WIDTH, WIDTH) for tensor in state.values())
-        return cls(matrices=matrices, halved=halved and not matrices)
+    def matching(self, state: Mapping[str, Tensor]) -> IdentityFlowParams:
+        """The same with the permutations laid out as in a checkpoint, which its shapes alone tell."""
+        matrices = any(tuple(tensor.shape) == (self.width, self.width) for tensor in state.values())
+        return replace(self, matrices=matrices, halved=self.halved and not matrices)
 
 
 class Coupling(nn.Module):
-    """One affine coupling: the first half stays and drives the second, then scale, shift and permute all."""
+    """One affine coupling: the first half stays and drives the second, then all is scaled, shifted and permuted.
+
+    Both directions take [B, 512] and a key [B, 512], and return [B, 512] and the log of the Jacobian's
+    determinant [B].
+    """
 
     w_perm: Tensor
     w_perm_inv: Tensor
 
     def __init__(self, params: IdentityFlowParams) -> None:
         super().__init__()
-        half = WIDTH // 2
-        order = torch.randperm(WIDTH)
-        permutations = order, torch.argsort(order)
+        width = params.width
+        order = torch.randperm(width)
+        there, back = order, order.argsort()
         if params.matrices:
-            eye = torch.eye(WIDTH)
-            permutations = eye[permutations[0]], eye[permutations[1]]
-        self.global_scale = nn.Parameter(torch.full((1, WIDTH), 10.0))
-        self.global_offset = nn.Parameter(torch.zeros(1, WIDTH))
-        self.register_buffer("w_perm", permutations[0])
-        self.register_buffer("w_perm_inv", permutations[1])
-        self.subnet = _perceptron((half + WIDTH, *params.hidden, WIDTH), slope=0.01)
+            there, back = torch.eye(width)[order], torch.eye(width)[order].T.contiguous()
+        self.global_scale = nn.Parameter(torch.full((1, width), 10.0))
+        self.global_offset = nn.Parameter(torch.zeros(1, width))
+        self.register_buffer("w_perm", there)
+        self.register_buffer("w_perm_inv", back)
+        self.subnet = _perceptron((width // 2 + width, *params.hidden, width), slope=0.01)
         self.steepness = 0.5 if params.halved else 1.0
 
     def forward(self, x: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,30 +167,58 @@ class IdentityFlow(nn.Module):
 
     def forward(self, identity: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         total = identity.new_zeros(len(identity))
-        for block in self.module_list:
+        for block in self._blocks():
             identity, log_jacobian = block(identity, key)
             total = total + log_jacobian
         return identity, total
 
     def inverse(self, identity: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         total = identity.new_zeros(len(identity))
-        for block in reversed(self.module_list):
+        for block in reversed(self._blocks()):
             identity, log_jacobian = block.inverse(identity, key)
             total = total + log_jacobian
         return identity, total
+
+    def _blocks(self) -> list[Coupling]:
+        return cast("list[Coupling]", list(self.module_list))
+
+
+@dataclass(frozen=True)
+class OfficialIFADITParams:
+    """Shapes of the six networks; the recognizer's serves the attribute encoder's backbone as well.
+
+    Raises:
+        ValueError: if identity, latent and flow differ in width.
+    """
+
+    recognizer: IRSE50Params = field(default_factory=IRSE50Params)
+    generator: StyleGAN2Params = field(default_factory=StyleGAN2Params)
+    flow: IdentityFlowParams = field(default_factory=IdentityFlowParams)
+
+    def __post_init__(self) -> None:
+        widths = self.recognizer.embedding, self.generator.latent, self.flow.width
+        if len(set(widths)) != 1:
+            raise ValueError(f"identity, latent and flow must have one width, not {widths}")
+
+    @property
+    def width(self) -> int:
+        """Length of identities, latents and keys."""
+        return self.flow.width
 
 
 class OfficialIFADIT(nn.Module):
     """The six networks together, eq. 9 and 10."""
 
-    def __init__(self, flow: IdentityFlowParams | None = None) -> None:
+    def __init__(self, params: OfficialIFADITParams | None = None) -> None:
         super().__init__()
-        self.identity_encoder = IdentityEncoder()
-        self.attribute_encoder = StyleEncoder()
-        self.mapper = LatentMapper()
-        self.flow = IdentityFlow(flow)
-        self.compensation = IdentityCompensation()
-        self.generator = StyleGAN2()
+        self.params = params = params or OfficialIFADITParams()
+        attributes = StyleEncoderParams(params.generator.n_latents, params.width, backbone=params.recognizer)
+        self.identity_encoder = IdentityEncoder(params.recognizer)
+        self.attribute_encoder = StyleEncoder(attributes)
+        self.mapper = LatentMapper(params.width)
+        self.flow = IdentityFlow(params.flow)
+        self.compensation = IdentityCompensation(params.width)
+        self.generator = StyleGAN2(params.generator)
 
     def key_code(self, uniform: Tensor) -> Tensor:
         """KeyGen of the code: u [B, 512] in [0, 1) -> (u + 1) / 2 -> the generator's mapping network -> [B, 512].

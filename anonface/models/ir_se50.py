@@ -78,9 +78,7 @@ class ResidualUnit(nn.Module):
 def stem(params: IRSE50Params) -> nn.Sequential:
     """The first layer, image [B, 3, h, w] -> [B, C, h, w] with the first stage's channels."""
     channels = params.stages[0][0]
-    return nn.Sequential(
-        nn.Conv2d(3, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.PReLU(channels)
-    )
+    return nn.Sequential(nn.Conv2d(3, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.PReLU(channels))
 
 
 def residual_body(params: IRSE50Params) -> nn.Sequential:

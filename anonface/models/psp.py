@@ -110,10 +110,16 @@ def _doubled(x: Tensor, like: Tensor) -> Tensor:
 class PSp(nn.Module):
     """A whole pSp or e4e checkpoint: the encoder and the generator it was trained for."""
 
-    def __init__(self, generator: StyleGAN2Params | None = None, offsets: bool = False) -> None:
+    def __init__(
+        self,
+        generator: StyleGAN2Params | None = None,
+        offsets: bool = False,
+        backbone: IRSE50Params | None = None,
+    ) -> None:
         super().__init__()
         generator = generator or StyleGAN2Params()
-        self.encoder = StyleEncoder(StyleEncoderParams(generator.n_latents, generator.latent, offsets))
+        backbone = backbone or IRSE50Params()
+        self.encoder = StyleEncoder(StyleEncoderParams(generator.n_latents, generator.latent, offsets, backbone))
         self.decoder = StyleGAN2(generator)
 
     def encode(self, images: Tensor, latent_avg: Tensor | None = None) -> Tensor:
