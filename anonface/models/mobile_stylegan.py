@@ -22,7 +22,7 @@ class MobileStyleGANParams:
     style: int = 512
     base: int = 512
     channels: tuple[int, ...] = (512, 512, 512, 512, 256, 128, 64)
-    early_heads: tuple[int, ...] = (3, 4, 5)  # levels that can also end in an image, of twice the level's side
+    early_heads: tuple[tuple[int, int], ...] = ((3, 256), (4, 128), (5, 64))  # (level, width): ends in an image too
 
     @property
     def n_latents(self) -> int:
@@ -113,12 +113,21 @@ class Level(nn.Module):
 class ToImage(nn.Module):
     """Head: modulated 1x1 convolution to 12 wavelet channels, then the inverse transform to RGB of twice the side.
 
-    ``hidden`` > 0 puts one more layer before it; the released 1024-px head has none, the ones trained here do.
+    ``hidden`` > 0 puts a depthwise 3x3 and a pointwise layer before it; the released 1024-px head has none, the ones
+    trained here do.
     """
 
     def __init__(self, style: int, channels: int, hidden: int = 0) -> None:
         super().__init__()
-        self.before = nn.Conv2d(channels, hidden, 3, padding=1) if hidden else None
+        self.before = (
+            nn.Sequential(
+                nn.Conv2d(channels, channels, 3, padding=1, groups=channels),
+                nn.Conv2d(channels, hidden, 1),
+                nn.LeakyReLU(0.2),
+            )
+            if hidden
+            else None
+        )
         width = hidden or channels
         self.modulation = Modulation(style, width, 1.0 / math.sqrt(width))
         self.weight = nn.Parameter(torch.zeros(12, width, 1, 1))
@@ -126,7 +135,7 @@ class ToImage(nn.Module):
 
     def forward(self, x: Tensor, w: Tensor) -> Tensor:
         if self.before is not None:
-            x = F.leaky_relu(self.before(x), 0.2)
+            x = self.before(x)
         return inverse_haar(F.conv2d(x * self.modulation(w), self.weight, self.bias.flatten()))
 
 
@@ -146,7 +155,7 @@ class MobileStyleGAN(nn.Module):
         last = len(p.channels) - 1
         self.to_image = ToImage(p.style, p.channels[last])
         self.heads = nn.ModuleDict(
-            {str(p.side(i)): ToImage(p.style, p.channels[i], hidden=64) for i in p.early_heads if i < last}
+            {str(p.side(i)): ToImage(p.style, p.channels[i], hidden) for i, hidden in p.early_heads if i < last}
         )
 
     @property
@@ -171,8 +180,14 @@ class MobileStyleGAN(nn.Module):
             raise ValueError(f"no head for {size} px; this generator has {self.sizes}")
         level = int(math.log2(size // 16))
         x = self.features(w_plus, level)
-        head = self.to_image if level == len(self.layers) - 1 else self.heads[str(size)]
-        return head(x, w_plus[:, 4 + 3 * level])
+        return self.head(x, w_plus, level)
+
+    def head(self, features: Tensor, w_plus: Tensor, level: int) -> Tensor:
+        """Image from the features of ``level``. The latents of the levels left out steer colour and contrast, so the
+        head is modulated by their mean (of one latent, the released head's own, at the last level)."""
+        last = level == len(self.layers) - 1
+        head = self.to_image if last else self.heads[str(self.params.side(level))]
+        return head(features, w_plus[:, 4 + 3 * level :].mean(1))
 
     def forward(self, w_plus: Tensor, size: int) -> Tensor:
         return self.synthesize(w_plus, size)

@@ -1,0 +1,128 @@
+"""One resumable training loop for every objective.
+
+A run lives in a folder: ``state.pt`` (resumable: parameters, optimiser, step), ``losses.csv``, ``sheet-*.png`` and the
+deployable snapshots ``<name>.safetensors`` (fp16). Every step draws from a generator seeded by (seed, step), so a
+resumed run sees the data that an uninterrupted one would have seen.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How a run goes: where it lives, how long, how fast.
+
+    ``minutes`` ends the run early (0: no limit); the learning rate falls from ``rate`` to a tenth of it over ``steps``.
+    """
+
+    folder: Path
+    steps: int
+    rate: float = 4e-4
+    betas: tuple[float, float] = (0.0, 0.999)  # the paper's Adam, section 4.1
+    seed: int = 1
+    minutes: float = 0.0
+    save_every: int = 200
+    clip: float = 1.0
+
+
+class Objective(Protocol):
+    """What is trained: its trainable modules by snapshot name, the losses of one step, and a picture to look at."""
+
+    def modules(self) -> dict[str, nn.Module]: ...
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        """Named scalar losses, already weighted; their sum is minimised. Names starting with '_' are only logged."""
+        ...
+
+    def sheet(self) -> np.ndarray | None:
+        """uint8 [H, W, 3] RGB contact sheet of held-out samples, or None."""
+        ...
+
+
+def step_generator(seed: int, step: int) -> torch.Generator:
+    """The random stream of one step, a function of (seed, step) alone."""
+    mixed = np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(mixed) & 0x7FFF_FFFF_FFFF_FFFF)
+
+
+def train(objective: Objective, settings: LoopSettings) -> Iterator[dict[str, float]]:
+    """Run or resume; yields the logged losses after every step, so that the caller can show progress."""
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    described = {**asdict(settings), "folder": settings.folder.name}
+    (settings.folder / "settings.json").write_text(json.dumps(described, indent=1))
+    modules = objective.modules()
+    parameters = [p for m in modules.values() for p in m.parameters() if p.requires_grad]
+    optimiser = torch.optim.Adam(parameters, lr=settings.rate, betas=settings.betas)
+    first = _resume(settings.folder / "state.pt", modules, optimiser)
+    started = time.monotonic()
+    for step in range(first, settings.steps):
+        for group in optimiser.param_groups:
+            group["lr"] = settings.rate * (1.0 - 0.9 * step / settings.steps)
+        losses = objective.losses(step_generator(settings.seed, step), step)
+        total = torch.stack([v for k, v in losses.items() if not k.startswith("_")]).sum()
+        optimiser.zero_grad(set_to_none=True)
+        total.backward()
+        norm = nn.utils.clip_grad_norm_(parameters, settings.clip)
+        if torch.isfinite(norm):
+            optimiser.step()
+        row = {"step": float(step), "total": float(total.detach()), **{k: float(v.detach()) for k, v in losses.items()}}
+        _log(settings.folder / "losses.csv", row)
+        yield row
+        over = bool(settings.minutes) and time.monotonic() - started > settings.minutes * 60
+        if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps or over:
+            _save(settings.folder, modules, optimiser, step + 1, objective.sheet)
+        if over:
+            return
+
+
+def _resume(path: Path, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> int:
+    if not path.exists():
+        return 0
+    state = torch.load(path, weights_only=True)
+    for name, module in modules.items():
+        module.load_state_dict(state["modules"][name])
+    optimiser.load_state_dict(state["optimiser"])
+    return int(state["step"])
+
+
+def _save(
+    folder: Path,
+    modules: dict[str, nn.Module],
+    optimiser: torch.optim.Optimizer,
+    step: int,
+    sheet: Callable[[], np.ndarray | None],
+) -> None:
+    from safetensors.torch import save_file
+
+    state = {"modules": {n: m.state_dict() for n, m in modules.items()}, "optimiser": optimiser.state_dict()}
+    torch.save({**state, "step": step}, folder / "state.tmp")
+    (folder / "state.tmp").replace(folder / "state.pt")
+    for name, module in modules.items():
+        tensors = {k: v.detach().to("cpu", torch.float16).contiguous() for k, v in module.state_dict().items()}
+        save_file(tensors, str(folder / f"{name}.safetensors"))
+    picture = sheet()
+    if picture is not None:
+        import cv2
+
+        (folder / f"sheet-{step:06d}.png").write_bytes(cv2.imencode(".png", picture[:, :, ::-1])[1].tobytes())
+
+
+def _log(path: Path, row: dict[str, float]) -> None:
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(row), extrasaction="ignore")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
