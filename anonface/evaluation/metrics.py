@@ -171,8 +171,10 @@ def landmark_shift(original: ArrayLike, changed: ArrayLike, size: int = 256) -> 
 
 
 def _per_cluster(values: Floats, clusters: Sequence[str] | NDArray) -> tuple[Floats, Floats]:
+    """Sum and number of the values of each cluster, clusters in sorted order."""
     _, index = np.unique(np.asarray(clusters), return_inverse=True)
-    return np.bincount(index, weights=values), np.bincount(index).astype(np.float64)
+    sums = np.bincount(index, weights=values)
+    return sums.astype(np.float64), np.bincount(index).astype(np.float64)
 
 
 def _resampled(clusters: int, seed: int, draws: int = DRAWS) -> Floats:

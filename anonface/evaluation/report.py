@@ -1,0 +1,183 @@
+"""An evaluation's results as data, and their renderings: JSON, Markdown, and tables for a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from anonface.evaluation.metrics import Interval
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ARROWS = {"lower": "↓", "higher": "↑", "": ""}
+PERCENT = {"rate", "share"}
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A distance below which two faces count as one person.
+
+    Attributes:
+        title: where it comes from.
+        interval: the threshold; where it was measured, its bounds and the number of impostor pairs behind it.
+    """
+
+    title: str
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One measure at every threshold.
+
+    Attributes:
+        title: what is counted.
+        better: "lower", "higher" or "" where the row only sets a scale.
+        undetected: how many of the measurements had no face to compare; the title says how they count.
+        at: one interval a threshold, in the report's order; shares in 0..1, or ratios.
+        unit: "rate" or "ratio".
+    """
+
+    title: str
+    better: str
+    undetected: int
+    at: tuple[Interval, ...]
+    unit: str = "rate"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measure that no threshold changes; ``unit`` "share" means 0..1."""
+
+    title: str
+    better: str
+    unit: str
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as text: one title, the columns, and rows of equal length."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything an evaluation found.
+
+    Attributes:
+        settings: what was run, printable values by name.
+        thresholds: the distances that decide a match.
+        rates: rows that depend on them.
+        figures: rows that do not.
+        samples: every single measurement by name, as (file, key number, value); NaN where no face was found.
+    """
+
+    settings: Mapping[str, str | int | float | None]
+    thresholds: Sequence[Threshold]
+    rates: Sequence[Rate]
+    figures: Sequence[Figure]
+    samples: Mapping[str, Sequence[tuple[str, int, float]]]
+
+    def rate(self, title: str, threshold: int = 0) -> Interval:
+        """The interval of the one row whose title starts so, at the threshold of that index.
+
+        Raises:
+            KeyError: no such row.
+        """
+        for row in self.rates:
+            if row.title.startswith(title):
+                return row.at[threshold]
+        raise KeyError(title)
+
+    def figure(self, title: str) -> Interval:
+        """The interval of the figure whose title starts so.
+
+        Raises:
+            KeyError: no such row.
+        """
+        for row in self.figures:
+            if row.title.startswith(title):
+                return row.interval
+        raise KeyError(title)
+
+
+def grids(report: Report) -> tuple[Grid, ...]:
+    """The report as three text tables: what was run, rates by threshold, other figures."""
+    settings = tuple((name, "–" if value is None else str(value)) for name, value in report.settings.items())
+    limits = tuple((f"threshold, {t.title}", _threshold_text(t.interval)) for t in report.thresholds)
+    columns = ("", "", *(f"below {t.interval.value:.3f}" for t in report.thresholds), "of", "not found")
+    rates = tuple(
+        (r.title, ARROWS[r.better], *(_text(i, r.unit) for i in r.at), str(r.at[0].n), str(r.undetected))
+        for r in report.rates
+    )
+    figures = tuple(
+        (f.title, ARROWS[f.better], _text(f.interval, f.unit), "" if f.unit == "share" else f.unit, str(f.interval.n))
+        for f in report.figures
+    )
+    return (
+        Grid("Evaluation", ("", ""), settings + limits),
+        Grid("Rates, with 95 % intervals over people", columns, rates),
+        Grid("Other figures", ("", "", "mean", "unit", "of"), figures),
+    )
+
+
+def tables(report: Report) -> list[Table]:
+    """The same tables for a terminal."""
+    from rich.table import Table
+
+    rendered = []
+    for grid in grids(report):
+        table = Table(title=grid.title, title_justify="left", show_header=any(grid.columns))
+        for number, column in enumerate(grid.columns):
+            table.add_column(column, overflow="fold", justify="left" if number == 0 else "right")
+        for row in grid.rows:
+            table.add_row(*row)
+        rendered.append(table)
+    return rendered
+
+
+def markdown(report: Report) -> str:
+    """The same tables as Markdown."""
+    parts = []
+    for grid in grids(report):
+        lines = [grid.columns, tuple("---" for _ in grid.columns), *grid.rows]
+        cells = ("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+        parts.append(f"### {grid.title}\n\n" + "\n".join(cells) + "\n")
+    return "\n".join(parts)
+
+
+def to_json(report: Report) -> str:
+    """The whole report, samples included, as strict JSON: NaN becomes null, infinity the text "inf"."""
+    return json.dumps(_plain(asdict(report)), allow_nan=False, ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else None if math.isnan(value) else str(value)
+    return value
+
+
+def _threshold_text(interval: Interval) -> str:
+    if interval.n == 0:
+        return f"{interval.value:.3f}"
+    return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f}, {interval.n} impostor pairs)"
+
+
+def _text(interval: Interval, unit: str) -> str:
+    if math.isnan(interval.value):
+        return "–"
+    scale, digits, sign = (100, 1, " %") if unit in PERCENT else (1, 3, "") if unit == "distance" else (1, 2, "")
+    value, low, high = (f"{scale * v:.{digits}f}" for v in (interval.value, interval.low, interval.high))
+    return f"{value}{sign} ({low} to {high})"

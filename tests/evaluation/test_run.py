@@ -1,0 +1,282 @@
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter
+from skimage import data
+
+from anonface.errors import ImageError, NoFaceError, UsageError
+from anonface.evaluation import run
+from anonface.evaluation.recognizers import Look
+from anonface.evaluation.run import Judges, evaluate, evaluation_key, look_at_originals, one_bit_off
+from anonface.keys import Key
+
+
+@dataclass
+class Outcome:
+    pixels: np.ndarray
+    faces: tuple[int, ...] = (0,)
+
+
+class Untouched:
+    """Changes nothing: every privacy row must read 100 %."""
+
+    def anonymize(self, pixels, key, *, consistent):
+        assert consistent
+        return Outcome(pixels)
+
+    def recover(self, pixels, key, header):
+        assert header is None
+        return Outcome(pixels)
+
+
+class Perfect:
+    """Paints the photo in a colour of the key's, and remembers what lay under it."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def anonymize(self, pixels, key, *, consistent):
+        painted = np.full_like(pixels, 255 - pixels.mean())
+        painted[..., 0] = key.face(b"test salt", "test", 0).stream("colour", 1)[0]
+        painted[..., 2] = key.face(b"test salt", "test", 0).stream("colour", 2)[1]
+        self.seen[painted.tobytes(), key] = pixels
+        return Outcome(painted)
+
+    def recover(self, pixels, key, header):
+        return Outcome(self.seen.get((pixels.tobytes(), key), pixels))
+
+
+class Blind(Untouched):
+    """Finds no face in anonymized photos, or in originals either."""
+
+    def __init__(self, everywhere):
+        self.everywhere = everywhere
+
+    def anonymize(self, pixels, key, *, consistent):
+        if self.everywhere:
+            raise NoFaceError("no face")
+        return Outcome(pixels)
+
+    def recover(self, pixels, key, header):
+        raise NoFaceError("no face")
+
+
+class Colour:
+    """A recognizer for single-coloured photos: the embedding is the colour, and black holds no face."""
+
+    name = "colour"
+    threshold = 0.3
+    seen_by_loss = True
+
+    def look(self, rgb, near=None):
+        if not rgb.any():
+            return None
+        points = np.random.default_rng(0).uniform(0, 30, (68, 2))
+        return Look(np.array([0.0, 0, *rgb.shape[1::-1]]), rgb.mean((0, 1)) / 255, points)
+
+
+@pytest.fixture(scope="module")
+def judges():
+    return Judges(Colour())
+
+
+@pytest.fixture(scope="module")
+def real_judges():
+    return Judges()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four people, two photos each, single-coloured; their colours lie at least 0.35 apart."""
+    lines = ["file,identity"]
+    for number, colour in enumerate([(200, 20, 20), (20, 200, 20), (20, 20, 200), (200, 200, 200)]):
+        for shot in range(2):
+            name = f"{number}{shot}.png"
+            Image.new("RGB", (40, 32), tuple(c + 5 * shot for c in colour)).save(tmp_path / name)
+            lines.append(f"{name},person {number}")
+    (tmp_path / "identities.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_an_engine_that_changes_nothing_fails_every_privacy_row(folder, judges):
+    report = evaluate(Untouched(), folder, judges=judges)
+    for row in ("anonymized", "wrong key, random", "wrong key, one bit", "two keys", "right key, from pixels"):
+        rate = report.rate(row)
+        assert rate.value == rate.low == rate.high == 1.0
+    assert report.rate("anonymized").n == 8 * 4
+    assert report.rate("two keys").n == 8 * 6
+    assert report.rate("right key / wrong key, random").value == 1.0
+    assert report.figure("anonymized: mean distance").value == 0
+    assert report.figure("landmark shift").value == 0
+    assert report.figure("face found again by colour").value == 1.0
+    assert report.settings["recognizer seen by a training loss"] is True
+
+
+def test_an_engine_that_does_everything_passes(folder, judges):
+    report = evaluate(Perfect(), folder, keys_per_photo=2, judges=judges)
+    assert report.rate("anonymized: matched to the original").value < 0.2
+    assert report.rate("wrong key, random: matched to the original").value < 0.2
+    assert report.rate("right key, from pixels").value == 1.0
+    assert report.figure("right key, from pixels: mean distance").value == 0
+    assert report.rate("right key / wrong key, one bit").value > 5
+    assert report.rate("original: matched to other photos").value == 1.0
+    assert report.rate("right key, from pixels: matched to other photos").value == 1.0
+
+
+def test_a_face_that_vanishes_counts_as_found_nowhere(folder, judges):
+    class Black(Untouched):
+        def anonymize(self, pixels, key, *, consistent):
+            return Outcome(np.zeros_like(pixels))
+
+    report = evaluate(Black(), folder, keys_per_photo=1, judges=judges)
+    assert report.rate("anonymized: matched to the original").value == 0
+    assert report.rate("anonymized: matched, or no face found").value == 1.0
+    assert report.rate("right key, from pixels").value == 0
+    assert report.figure("face found again by colour").value == 0
+    assert next(row for row in report.rates if row.title.startswith("anonymized")).undetected == 8
+    assert math.isnan(report.figure("anonymized: mean distance").value)
+
+
+@pytest.mark.parametrize(("everywhere", "refusals"), [(False, 8 * 3), (True, 8)])
+def test_what_the_engine_refuses_counts_as_not_recovered(folder, judges, everywhere, refusals):
+    report = evaluate(Blind(everywhere), folder, keys_per_photo=1, judges=judges)
+    assert report.rate("right key, from pixels").value == 0
+    assert report.rate("anonymized: matched to the original").value == (0 if everywhere else 1)
+    assert report.figure("face found again by colour").value == (0 if everywhere else 1)
+    assert report.settings["refused by the engine"] == refusals
+
+
+def test_recovery_starts_from_pixels_as_written(folder, judges):
+    class Spy(Untouched):
+        def anonymize(self, pixels, key, *, consistent):
+            self.hidden = np.random.default_rng(0).integers(0, 256, pixels.shape, dtype=np.uint8)
+            return Outcome(self.hidden)
+
+        def recover(self, pixels, key, header):
+            assert pixels is not self.hidden and (pixels == self.hidden).all()
+            return Outcome(pixels)
+
+    evaluate(Spy(), folder, keys_per_photo=1, limit=2, judges=judges)
+
+
+def test_keys_of_a_trial(folder, judges):
+    class Ring(Untouched):
+        def __init__(self):
+            self.hiding, self.recovering = [], []
+
+        def anonymize(self, pixels, key, *, consistent):
+            self.hiding.append(key)
+            return Outcome(pixels)
+
+        def recover(self, pixels, key, header):
+            self.recovering.append(key)
+            return Outcome(pixels)
+
+    first, second, other = Ring(), Ring(), Ring()
+    evaluate(first, folder, keys_per_photo=3, limit=2, judges=judges)
+    evaluate(second, folder, keys_per_photo=3, limit=2, judges=judges)
+    evaluate(other, folder, keys_per_photo=3, limit=2, judges=judges, seed_text="another")
+    assert first.hiding == second.hiding and first.recovering == second.recovering
+    assert not set(map(Key.to_text, first.hiding)) & set(map(Key.to_text, other.hiding))
+    assert len(set(map(Key.to_text, first.hiding + first.recovering))) == 2 * 3 * 3
+    assert first.recovering[::3] == first.hiding
+
+
+def test_one_bit_off_is_one_bit(monkeypatch):
+    monkeypatch.setattr(run.Key, "from_bytes", staticmethod(bytes))
+    places = set()
+    for number in range(40):
+        right, near = (int.from_bytes(make("seed", "a.jpg", number)) for make in (evaluation_key, one_bit_off))
+        assert (right ^ near).bit_count() == 1
+        places.add(right ^ near)
+    assert len(places) > 30
+
+
+def test_splits_part_the_people(folder, judges):
+    originals = look_at_originals(folder, judges)
+    even = evaluate(Untouched(), folder, split="even", keys_per_photo=1, judges=judges, originals=originals)
+    odd = evaluate(Untouched(), folder, split="odd", keys_per_photo=1, judges=judges, originals=originals)
+    assert {file[0] for file, _, _ in even.samples["anonymized"]} == {"0", "2"}
+    assert {file[0] for file, _, _ in odd.samples["anonymized"]} == {"1", "3"}
+
+
+def test_photos_without_a_face_are_left_out_and_counted(folder, judges):
+    Image.new("RGB", (40, 32)).save(folder / "black.png")
+    with (folder / "identities.csv").open("a") as file:
+        file.write("black.png,person 0\n")
+    report = evaluate(Untouched(), folder, keys_per_photo=1, judges=judges)
+    assert (report.settings["photos"], report.settings["photos judged"]) == (9, 8)
+    assert report.figure("originals found by colour").value == pytest.approx(8 / 9)
+
+
+def test_threshold_comes_from_the_folder_when_it_holds_enough_pairs(tmp_path, judges):
+    rng = np.random.default_rng(3)
+    lines = ["file,identity"]
+    for number in range(48):  # 48 * 47 / 2 = 1128 pairs, of which 0.1 % is one
+        Image.new("RGB", (8, 8), tuple(rng.integers(1, 255, 3).tolist())).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{number}")
+    (tmp_path / "identities.csv").write_text("\n".join(lines))
+    report = evaluate(Untouched(), tmp_path, keys_per_photo=1, limit=1, judges=judges)
+    looks = [original.look.embedding for original in look_at_originals(tmp_path, judges)]
+    distances = sorted(np.linalg.norm(a - b) for i, a in enumerate(looks) for b in looks[:i])
+    threshold = report.thresholds[1].interval
+    assert (threshold.value, threshold.n) == (pytest.approx(distances[1]), 1128)
+    assert threshold.low <= threshold.value <= threshold.high
+
+
+def test_without_identities(folder, judges):
+    (folder / "identities.csv").unlink()
+    calls = []
+    report = evaluate(
+        Untouched(), folder, keys_per_photo=1, judges=judges, progress=lambda done, total: calls.append((done, total))
+    )
+    assert calls == [(n, 8) for n in range(1, 9)]
+    assert report.thresholds[1].interval.value == run.DEFAULT_FAR_THRESHOLD
+    assert not [row for row in report.rates if "other photos" in row.title]
+    with pytest.raises(UsageError, match="identities"):
+        evaluate(Untouched(), folder, split="odd", judges=judges)
+
+
+def test_unusable_folders(folder, judges, tmp_path_factory):
+    with pytest.raises(UsageError, match="no photos"):
+        evaluate(Untouched(), tmp_path_factory.mktemp("empty"), judges=judges)
+    with pytest.raises(UsageError, match="no photos"):
+        evaluate(Untouched(), folder / "absent", judges=judges)
+    with pytest.raises(UsageError, match="at least 1"):
+        evaluate(Untouched(), folder, keys_per_photo=0, judges=judges)
+    (folder / "stranger.jpg").write_bytes((folder / "00.png").read_bytes())
+    with pytest.raises(UsageError, match=r"stranger\.jpg"):
+        evaluate(Untouched(), folder, judges=judges)
+    (folder / "identities.csv").write_text("name,who\na,b\n")
+    with pytest.raises(UsageError, match="columns"):
+        evaluate(Untouched(), folder, judges=judges)
+    (folder / "identities.csv").unlink()
+    (folder / "stranger.jpg").write_text("not a photo")
+    with pytest.raises(ImageError):
+        evaluate(Untouched(), folder, judges=judges)
+
+
+class Blurring(Untouched):
+    def anonymize(self, pixels, key, *, consistent):
+        return Outcome(np.asarray(Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(2))))
+
+
+class Painting(Untouched):
+    def anonymize(self, pixels, key, *, consistent):
+        return Outcome(np.full_like(pixels, 128))
+
+
+@pytest.mark.parametrize(("engine", "matched", "found"), [(Untouched(), 1, 1), (Blurring(), 1, 1), (Painting(), 0, 0)])
+def test_real_judges_on_a_real_face(tmp_path: Path, real_judges, engine, matched, found):
+    Image.fromarray(data.astronaut()[40:210, 130:310]).save(tmp_path / "face.png")
+    report = evaluate(engine, tmp_path, keys_per_photo=1, judges=real_judges)
+    assert report.rate("anonymized: matched to the original").value == matched
+    for detector in ("YuNet", "MTCNN", "dlib"):
+        assert report.figure(f"originals found by {detector}").value == 1
+        assert report.figure(f"face found again by {detector}").value == found
+    assert report.settings["recognizer seen by a training loss"] is False
+    assert json.dumps(dict(report.settings))
