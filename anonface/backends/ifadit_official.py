@@ -1,6 +1,6 @@
 """The authors' own iFADIT as a backend: their networks, their checkpoints, their key range, their composite.
 
-One departure: every face has its own key, where the authors' script draws one password and uses it for a whole
+Two departures: every face has its own key, where the authors' script draws one password and uses it for a whole
 batch. The background of a recovered face is that of the anonymized one; the script pastes the original's.
 """
 
@@ -23,14 +23,14 @@ from anonface.models.psp import PSp
 if TYPE_CHECKING:
     from anonface.keys import FaceKey
 
-# The authors' file names, a component each; where two are known, the first that is in the folder is taken.
-FILES = {
-    "identity_encoder": ("model_ir_se50.pth",),
-    "attribute_encoder": ("attr_best.pth", "ckptattr_encoder_MKIHUPYWYPCR_2301.pt"),
-    "mapper": ("mlp_best.pth", "ckptmaper_MKIHUPYWYPCR_23010.pt"),
-    "flow": ("G_net_ffhq15INN607_20_202528.pth",),
-    "compensation": ("fuse_mlp_ffhq15INN607_20_202528.pth",),
-    "generator": ("550000.pt",),
+# The six components and their entries in weights.toml.
+ENTRIES = {
+    "identity_encoder": "ir-se50",
+    "attribute_encoder": "ifadit-attributes",
+    "mapper": "ifadit-mapper",
+    "flow": "ifadit-flow",
+    "compensation": "ifadit-compensation",
+    "generator": "stylegan2-256",
 }
 
 
@@ -50,10 +50,15 @@ class OfficialIFADITBackend:
         self.device = torch.device(device)
 
     @classmethod
+    def from_weights(cls, device: str = "cpu", params: OfficialIFADITParams | None = None) -> OfficialIFADITBackend:
+        """Load the authors' files as `anonface weights` knows them. Arguments and errors as :meth:`from_folder`."""
+        return cls._from_files({part: weights.path(name) for part, name in ENTRIES.items()}, device, params)
+
+    @classmethod
     def from_folder(
         cls, folder: Path, device: str = "cpu", params: OfficialIFADITParams | None = None
     ) -> OfficialIFADITBackend:
-        """Load the authors' six files.
+        """Load the authors' six files from a folder, whatever their digests.
 
         Args:
             folder: where they lie, under their published names.
@@ -64,15 +69,20 @@ class OfficialIFADITBackend:
         Raises:
             WeightsError: if a file is missing, or holds other tensors than its network.
         """
+        return cls._from_files({part: _find(folder, name) for part, name in ENTRIES.items()}, device, params)
+
+    @classmethod
+    def _from_files(
+        cls, files: dict[str, Path], device: str, params: OfficialIFADITParams | None
+    ) -> OfficialIFADITBackend:
         params = params or OfficialIFADITParams()
-        files = {component: _find(folder, component) for component in FILES}
         layout = params.flow.matching(weights.load_checkpoint(files["flow"]))
         networks = OfficialIFADIT(replace(params, flow=layout))
         # The attributes' file holds a whole pSp, of which only the encoder is used.
         inversion = PSp(params.generator, backbone=params.recognizer)
         networks.attribute_encoder = inversion.encoder
-        for component, file in files.items():
-            _fill(inversion if component == "attribute_encoder" else networks.get_submodule(component), file)
+        for part, file in files.items():
+            _fill(inversion if part == "attribute_encoder" else networks.get_submodule(part), file)
         return cls(networks, device)
 
     def parameters(self) -> dict[str, str | int | float | bool]:
@@ -114,12 +124,13 @@ def password(key: FaceKey, width: int = 512) -> Tensor:
     return torch.tensor(list(key.stream("flow", width))) / 256
 
 
-def _find(folder: Path, component: str) -> Path:
-    for name in FILES[component]:
-        if (folder / name).is_file():
-            return folder / name
+def _find(folder: Path, name: str) -> Path:
+    entry = weights.entry(name)
+    for file in (entry.file, *entry.also_named):
+        if (folder / file).is_file():
+            return folder / file
     raise WeightsError(
-        f"{folder} has no {FILES[component][0]} (the {component.replace('_', ' ')})",
+        f"{folder} has no {entry.file}, {entry.role}",
         "put the authors' six files into one folder under their published names",
     )
 

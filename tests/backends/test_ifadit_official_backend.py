@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from anonface.backends.ifadit_official import FILES, OfficialIFADITBackend, password
+from anonface import weights
+from anonface.backends.ifadit_official import ENTRIES, OfficialIFADITBackend, password
 from anonface.errors import WeightsError
 from anonface.models.ifadit_official import IdentityFlowParams, OfficialIFADIT, OfficialIFADITParams
 from anonface.models.ir_se50 import IRSE50Params
@@ -120,7 +121,7 @@ def save(networks: OfficialIFADIT, folder: Path) -> None:
         "generator": {"g_ema": networks.generator.state_dict(), "d": {}, "latent_avg": torch.zeros(16)},
     }
     for component, content in contents.items():
-        torch.save(content, folder / FILES[component][-1])
+        torch.save(content, folder / weights.entry(ENTRIES[component]).file)
 
 
 @pytest.mark.parametrize("matrices", [False, True])
@@ -133,6 +134,20 @@ def test_the_authors_files_load_by_name_or_by_order(tmp_path: Path, matrices: bo
     faces, masks = faces_and_masks(1)
     expected = OfficialIFADITBackend(networks).anonymize(faces, masks, [Stream("a")])
     torch.testing.assert_close(loaded.anonymize(faces, masks, [Stream("a")]), expected)
+
+
+def test_files_that_the_user_accepted_load_from_the_weights_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, networks: OfficialIFADIT
+) -> None:
+    monkeypatch.setenv("ANONFACE_WEIGHTS", str(tmp_path))
+    monkeypatch.setenv("ANONFACE_CACHE", str(tmp_path / "cache"))
+    save(networks, tmp_path)
+    with pytest.raises(WeightsError, match="refused"):
+        OfficialIFADITBackend.from_weights(params=small())
+    weights.pull(ENTRIES.values(), accept_unknown=True)
+    loaded = OfficialIFADITBackend.from_weights(params=small())
+    for name, tensor in networks.generator.state_dict().items():
+        assert torch.equal(loaded.networks.generator.state_dict()[name], tensor)
 
 
 def test_a_missing_or_foreign_file_is_named(tmp_path: Path, networks: OfficialIFADIT) -> None:
