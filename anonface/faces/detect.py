@@ -23,12 +23,13 @@ from anonface.errors import UsageError
 Pixels = NDArray[np.uint8]
 Points = NDArray[np.float64]
 
-FLOOR = 0.7  # detections scored lower are dropped
+FLOOR = 0.7  # detections that YuNet scores lower are dropped
 OVERLAP = 0.45  # a detection is a repetition if this share of the smaller box lies in a better one
 # Long sides at which the whole photo is looked at. Small ones find faces that fill the photo, large ones small faces.
 LEVELS = (640, 1600, 4608)
 TILE = 1280  # a level larger than this is looked at in tiles
 TILE_OVERLAP = 256  # so that a face up to this size lies whole in one of them
+RETINA_FLOOR = 0.85
 RETINA_ANCHORS = [[10, 20], [32, 64], [128, 256]]  # px, of the strides 8, 16 and 32
 MARGIN = 1 / 8  # of the side of a view: room around it for faces cut by the photo's border
 
@@ -161,7 +162,7 @@ class RetinaFace:
         import torch
 
         with self._lock, torch.inference_mode():
-            rows = self._network.detect_faces(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), conf_threshold=FLOOR)
+            rows = self._network.detect_faces(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), conf_threshold=RETINA_FLOOR)
         return [_face((*row[:2], *(row[2:4] - row[:2])), row[5:15], row[4]) for row in rows]
 
 
