@@ -873,8 +873,8 @@ def fit(
     problems = _problems(own, state)
     if problems:
         raise WeightsError(f"{source} does not fit {type(module).__name__}: {'; '.join(problems)}")
-    fitting = {key: state[key].to(value.dtype) if key in state else value for key, value in own.items()}
-    module.load_state_dict(fitting, strict=True)
+    fitting = own | {key: state[key] for key in own if key in state}
+    module.load_state_dict(fitting, strict=True)  # copying casts
 
 
 def _counter(key: str) -> bool:
