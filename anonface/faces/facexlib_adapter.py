@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,7 @@ _SYMPTOM = "operator torchvision::"
 _MISSING = ("nms", "qnms")
 # A library's registrations live as long as the object, hence a module-level reference.
 _libraries: list[torch.library.Library] = []
+_lock = threading.Lock()
 
 
 def load(name: str) -> ModuleType:
@@ -37,22 +39,23 @@ def repair_torchvision() -> bool:
 
     Does nothing where torchvision is absent or imports as it is. Any other failure of its import is passed on.
     """
-    try:
-        importlib.import_module("torchvision")
-    except ModuleNotFoundError as error:
-        if error.name != "torchvision":
-            raise
-    except RuntimeError as error:
-        if _SYMPTOM not in str(error):
-            raise
-        _import_with_declared_operators()
-    return bool(_libraries)
+    with _lock:
+        try:
+            importlib.import_module("torchvision")
+        except ModuleNotFoundError as error:
+            if error.name != "torchvision":
+                raise
+        except RuntimeError as error:
+            if _SYMPTOM not in str(error) or _libraries:
+                raise
+            _import_with_declared_operators()
+        return bool(_libraries)
 
 
 def _import_with_declared_operators() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         del sys.modules[name]
-    library = torch.library.Library("torchvision", "DEF")
+    library = torch.library.Library("torchvision", "FRAGMENT")
     for operator in _MISSING:
         library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.impl("nms", suppress, "CompositeExplicitAutograd")
