@@ -49,6 +49,7 @@ MOST_YAW, MOST_PITCH = 55.0, 40.0
 LEAST_INSIDE = 0.6  # share of the face's outline within the photo
 MOST_DISSENT = 0.075  # mean distance of the mesh from the detector's five points, in sides of the quad
 LEVEL_PITCH = -11.0  # degrees: the lean of a level face's forehead-to-chin line, by the mesh's depth
+COVER_WIDTH, COVER_HEIGHT, COVER_RISE = 1.5, 1.5, 0.04  # of the ellipse that hides a face, in its box's measures
 # Where the five points lie in an upright frontal face's box, as shares of its width and height.
 BOX_POINTS = np.array([[0.31, 0.41], [0.69, 0.41], [0.50, 0.59], [0.34, 0.77], [0.66, 0.77]])
 
@@ -124,6 +125,14 @@ def crop_size(quad: Points) -> int:
     """The smallest of SIZES that shows the face with all the detail that the photo has, else the largest."""
     side = side_of(quad)
     return next((size for size in SIZES if side <= size * 1.25), SIZES[-1])
+
+
+def cover_quad(face: Face) -> Points:
+    """The rectangle whose inscribed ellipse hides a face that is not synthesised, from the hair's edge to the chin."""
+    x, y, w, h = face.box
+    half = np.array([COVER_WIDTH * w, COVER_HEIGHT * h]) / 2
+    centre = np.array([x + w / 2, y + h / 2 - COVER_RISE * h])
+    return centre + half * [(-1, -1), (-1, 1), (1, 1), (1, -1)]
 
 
 def snap_quad(quad: Points) -> Points:

@@ -20,7 +20,7 @@ BORDER = 0.06  # width of the soft border, as a share of the face's mean diamete
 LIGHT_GRID = 48  # cells along the crop's side on which light is matched: nothing finer passes from photo to render
 LIGHT_REACH = 0.12  # of the crop's side: the rim of the mask whose colours are compared
 MOST_GRAIN = 6.0  # grey levels
-MOSAIC_CELLS = 5  # along the diameter of the covered ellipse
+MOSAIC_CELLS = 5  # along each diameter of the covered ellipse
 
 
 def composite(face: Any, render: Any, soft: Any) -> Any:
@@ -41,7 +41,8 @@ def soften(mask: Mask) -> Mask:
     # The depth of a pixel in the mask, counted from the picture's edge too, so that a mask that is cut there ends soft.
     depth = cv2.distanceTransform(np.pad((mask > 0.5).astype(np.uint8), 1), cv2.DIST_L2, 5)[1:-1, 1:-1]
     ramp = np.clip(depth / width, 0, 1)
-    return np.asarray(cv2.GaussianBlur(ramp * ramp * (3 - 2 * ramp), (0, 0), width / 6) * (mask > 0.5), np.float32)
+    smooth = cv2.GaussianBlur(ramp * ramp * (3 - 2 * ramp), (0, 0), width / 6)
+    return np.asarray(np.clip(smooth, 0, 1) * (mask > 0.5), np.float32)
 
 
 def match_light(render: Pixels, crop: Pixels, mask: Mask) -> Pixels:
@@ -159,8 +160,8 @@ def paste(photo: Pixels, render: Pixels, soft: Mask, quad: Points) -> Pixels:
 def mosaic(photo: Pixels, quad: Points) -> Pixels:
     """Cover the ellipse that fills a quad with a coarse mosaic.
 
-    At most MOSAIC_CELLS by MOSAIC_CELLS mean colours (one more each way where the grid is not in step) are all that
-    is left of what lay under it.
+    MOSAIC_CELLS by MOSAIC_CELLS mean colours, fewer where the photo cuts the quad, are all that is left of what lay
+    under it.
 
     Args:
         photo: uint8 ``[H, W, 3]``; left as it is.
@@ -176,7 +177,11 @@ def mosaic(photo: Pixels, quad: Points) -> Pixels:
     rows, columns = box
     part = covered[rows, columns]
     height, width = part.shape[:2]
-    cells = (min(MOSAIC_CELLS, height), min(MOSAIC_CELLS, width))
+    whole = quad.max(0) - quad.min(0)
+    cells = tuple(
+        min(length, max(1, round(MOSAIC_CELLS * length / float(extent))))
+        for length, extent in ((height, whole[1]), (width, whole[0]))
+    )
     coarse = cv2.resize(part, cells[::-1], interpolation=cv2.INTER_AREA)
     blocks = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_NEAREST)
     turns = np.linspace(0, 2 * math.pi, 180, endpoint=False)

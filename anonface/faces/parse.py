@@ -29,7 +29,7 @@ NETWORK = 512  # px, the side that facexlib's parsers are trained for
 FOREHEAD_RISE = 0.14  # how far the mask reaches above the mesh, in heights of the oval
 CORE = 0.8  # the part of the oval (scaled about the nose) below the brows that is always face
 SMOOTH = 1 / 80  # of the side: the rim is smoothed by this much
-LEAST_AREA = 0.75  # a refined mask smaller than this share of the oval is not believed
+LEAST_AREA = 0.6  # a refined mask smaller than this share of the oval is not believed
 
 BROWS = [70, 63, 105, 66, 107, 55, 65, 52, 53, 46, 300, 293, 334, 296, 336, 285, 295, 282, 283, 276]
 EYES = [33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246]
