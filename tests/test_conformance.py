@@ -24,6 +24,9 @@ from anonface.models.ifadit_official import (
 from anonface.models.psp import PSp
 from anonface.models.stylegan2 import StyleGAN2, StyleGAN2Params
 
+# facexlib asks torchvision for an untrained ResNet in the old way.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torchvision.models")
+
 
 @pytest.fixture(autouse=True)
 def clean_memory() -> Iterator[None]:
