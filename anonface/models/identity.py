@@ -27,6 +27,7 @@ class IdentityParams:
     width_a: int = 192
     width_b: int = 256
     share: float = 0.65
+    side: int = 128
     box: tuple[int, int, int] = (35, 32, 188)
     input: int = 112
 
@@ -56,6 +57,8 @@ class IdentityEncoder(nn.Module):
 
     def look(self, faces: Tensor) -> Tensor:
         """Cut the face's box from the crop and bring it to the trunks' 112 px."""
+        if faces.shape[-1] != self.params.side:
+            faces = F.adaptive_avg_pool2d(faces, self.params.side)
         top, left, side = (v * faces.shape[-1] / 256 for v in self.params.box)
         t, l, s = round(top), round(left), round(side)
         size = (self.params.input, self.params.input)

@@ -129,7 +129,7 @@ class ToImage(nn.Module):
             else None
         )
         width = hidden or channels
-        self.modulation = Modulation(style, width, 1.0 / math.sqrt(width))
+        self.modulation = Modulation(style, width, 1.0 if hidden else 1.0 / math.sqrt(width))
         self.weight = nn.Parameter(torch.zeros(12, width, 1, 1))
         self.bias = nn.Parameter(torch.zeros(1, 12, 1, 1))
 
@@ -178,9 +178,12 @@ class MobileStyleGAN(nn.Module):
         """
         if size not in self.sizes:
             raise ValueError(f"no head for {size} px; this generator has {self.sizes}")
-        level = int(math.log2(size // 16))
-        x = self.features(w_plus, level)
-        return self.head(x, w_plus, level)
+        level = self.level(size)
+        return self.head(self.features(w_plus, level), w_plus, level)
+
+    def level(self, size: int) -> int:
+        """The level whose head gives images of ``size`` px."""
+        return int(math.log2(size // 16))
 
     def head(self, features: Tensor, w_plus: Tensor, level: int) -> Tensor:
         """Image from the features of ``level``. The latents of the levels left out steer colour and contrast, so the

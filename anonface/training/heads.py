@@ -1,7 +1,8 @@
 """Image heads for 128, 256 and 512 px: the released generator has one for 1024 px only.
 
 Each head learns to give the area-averaged 1024-px render from the features of its own level, on latents drawn without
-limit (style mixing included). Loss: squared and absolute error, in equal parts by their usual size.
+limit (style mixing included). A 1024-px render costs far more than a head's step, so renders are kept in a pool, used
+several times and replaced one by one.
 """
 
 from __future__ import annotations
@@ -15,49 +16,58 @@ from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import draw_latents, tile
 
 
-class HeadsObjective:
-    """Trains ``generator.heads`` against its own 1024-px output; everything else stays fixed."""
+TURNS = ("256", "128", "256", "512")  # which head learns at which step
 
-    def __init__(self, generator: MobileStyleGAN, mapping: MappingNetwork, batch: int = 2) -> None:
+
+class HeadsObjective:
+    """Trains ``generator.heads`` against the generator's own 1024-px output; everything else stays fixed.
+
+    Args:
+        pool: renders kept (0.8 MB each); ``refresh`` steps pass between two new ones once the pool is full.
+    """
+
+    def __init__(
+        self, generator: MobileStyleGAN, mapping: MappingNetwork, batch: int = 4, pool: int = 256, refresh: int = 4
+    ) -> None:
         self.generator, self.mapping, self.batch = generator, mapping, batch
+        self.size, self.refresh = pool, refresh
+        self.pool: list[tuple[Tensor, Tensor]] = []  # latents [23, 512] and renders uint8 [3, 512, 512]
         generator.requires_grad_(False)
         generator.heads.requires_grad_(True)
         for head in generator.heads.values():
-            if not head.weight.any():  # a fresh run: random start, neutral modulation
-                nn.init.normal_(head.weight, std=0.1)
-                head.modulation.scale = 1.0
+            if not head.weight.any():  # a fresh run starts from noise
+                nn.init.normal_(head.weight, std=0.02)
 
     def modules(self) -> dict[str, nn.Module]:
         return {"generator-heads": self.generator.heads}
 
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
-        w = draw_latents(self.mapping, self.batch, rng)
+        w, target = self._batch(rng, step)
+        side = TURNS[step % len(TURNS)]
+        level = self.generator.level(int(side))
         with torch.no_grad():
-            levels, target = self._levels(w)
-        losses = {}
-        for side, (level, features) in levels.items():
-            error = self.generator.head(features, w, level) - shrink(target, int(side))
-            losses[f"head{side}"] = 10 * error.square().mean() + error.abs().mean()
-            losses[f"_psnr{side}"] = -10 * torch.log10(error.detach().square().mean() / 4)
-        return losses
+            features = self.generator.features(w, level)
+        error = self.generator.head(features, w, level) - shrink(target, int(side))
+        square = error.square().mean()
+        psnr = {f"_psnr{s}": -10 * torch.log10(square.detach() / 4) if s == side else square.detach() * 0 for s in TURNS}
+        return {"error": 10 * square + error.abs().mean(), **psnr}
 
-    def _levels(self, w: Tensor) -> tuple[dict[str, tuple[int, Tensor]], Tensor]:
-        """Features of every level with a head (by its output side), and the 1024-px render, in one pass."""
-        g = self.generator
-        kept = {}
-        x = g.conv1(g.input.expand(w.shape[0], -1, -1, -1), w[:, 0])
-        for i, layer in enumerate(g.layers):
-            x = layer(x, w[:, 1 + 3 * i : 4 + 3 * i])
-            side = str(g.params.side(i))
-            if side in g.heads:
-                kept[side] = (i, x)
-        return kept, g.head(x, w, len(g.layers) - 1)
+    @torch.no_grad()
+    def _batch(self, rng: torch.Generator, step: int) -> tuple[Tensor, Tensor]:
+        if len(self.pool) < self.size or step % self.refresh == 0:
+            w = draw_latents(self.mapping, 1, rng)
+            render = shrink(self.generator.synthesize(w, self.generator.sizes[-1]), 512)
+            if len(self.pool) == self.size:
+                self.pool.pop(0)
+            self.pool.append((w[0], _to_bytes(render[0])))
+        chosen = torch.randint(len(self.pool), (self.batch,), generator=rng).tolist()
+        w = torch.stack([self.pool[i][0] for i in chosen])
+        return w, torch.stack([self.pool[i][1] for i in chosen]).float() / 127.5 - 1
 
     @torch.no_grad()
     def sheet(self) -> np.ndarray:
         w = draw_latents(self.mapping, 4, torch.Generator().manual_seed(99))
-        _, full = self._levels(w)
-        columns = [shrink(full, 256)]
+        columns = [shrink(self.generator.synthesize(w, self.generator.sizes[-1]), 256)]
         for size in self.generator.heads:
             columns.append(F.interpolate(self.generator.synthesize(w, int(size)), (256, 256), mode="area"))
         return tile(columns)
@@ -66,3 +76,7 @@ class HeadsObjective:
 def shrink(image: Tensor, side: int) -> Tensor:
     """Area average to ``side`` px."""
     return F.adaptive_avg_pool2d(image, side)
+
+
+def _to_bytes(image: Tensor) -> Tensor:
+    return ((image.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
