@@ -105,11 +105,12 @@ def mobile_stylegan_tensors(xml: bytes, blob: bytes) -> Arrays:
         if layer.array is None or not layer.name.startswith("m."):
             continue
         name = layer.name.removeprefix("m.").replace(".conv.", ".").replace("input.input", "input")
+        name = re.sub(r"^layers\.\d+\.to_img", "to_image", name)
         tensors[name] = layer.array
         if not layer.name.endswith(".bias") or ".modulation." in layer.name:
             continue
         prefix = name.removesuffix(".bias")
-        if "to_img" in prefix:
+        if prefix == "to_image":
             continue
         add_bias = next(user for user in ir.users[key] if ir.layers[user].kind == "Add")
         add_noise = ir.operand(add_bias, constant=False)

@@ -7,6 +7,7 @@ stay with the photo. Each face is optimised alone, so results do not depend on w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,52 +15,49 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper
 from anonface.models.identity import IdentityEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN
 
+LandmarkNetwork = Callable[[Tensor], Tensor]
+
+MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, for the 468-point network
+MESH_INPUT = 192
+TONE_GRID = 16  # cells along the side on which light is compared
+TONE_REACH = 2.0  # standard deviation of the blur, in cells
+
 
 @dataclass(frozen=True)
 class RefineParams:
-    """Steps, and the weight of each loss; ``side`` is the render size in px, ``rate`` Adam's in whitened latents."""
+    """Steps, the render side in px, Adam's rate in whitened latents, and the weight of each loss.
+
+    ``prior`` draws the latents' mean to the mean face, ``spread`` the latents to each other: together they keep the
+    face where the generator makes natural ones. ``views`` is how many jittered looks the encoder takes a step.
+    """
 
     steps: int = 40
     side: int = 256
     rate: float = 0.05
     identity: float = 2.5
-    colour: float = 1.0
+    colour: float = 2.0
     landmarks: float = 40.0
     prior: float = 0.01
     spread: float = 0.02
     views: int = 2
 
 
-LandmarkNetwork = Callable[[Tensor], Tensor]
-MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, for the 468-point network
-MESH_INPUT = 192
+@dataclass(frozen=True)
+class Networks:
+    """The frozen networks that refinement looks through."""
+
+    generator: MobileStyleGAN
+    encoder: IdentityEncoder
+    mapper: LatentMapper
+    landmarks: LandmarkNetwork
 
 
-def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
-    """468 landmarks of aligned faces [B, 3, R, R] in [-1, 1] -> [B, 468, 2] in shares of the crop's side."""
-    left, top, side = MESH_BOX
-    r = faces.shape[-1]
-    t, l, s = round(top * r), round(left * r), round(side * r)
-    view = F.interpolate(faces[:, :, t : t + s, l : l + s], (MESH_INPUT, MESH_INPUT), mode="bilinear", antialias=s > 192)
-    points = network((view + 1) / 2).reshape(-1, 468, 3)[:, :, :2] / MESH_INPUT
-    return points * side + points.new_tensor([left, top])
-
-
-def refine(
-    w: Tensor,
-    face: Tensor,
-    mask: Tensor,
-    target: Tensor,
-    generator: MobileStyleGAN,
-    encoder: IdentityEncoder,
-    mapper: LatentMapper,
-    landmarks: LandmarkNetwork,
-    params: RefineParams,
-) -> Tensor:
+def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Networks, params: RefineParams) -> Tensor:
     """Move one face's latents towards its target code.
 
     Args:
@@ -73,22 +71,20 @@ def refine(
     """
     if params.steps == 0:
         return w
-    face = F.adaptive_avg_pool2d(face, params.side)
-    mask = F.adaptive_avg_pool2d(mask, params.side)
+    face, mask = shrink(face, params.side), shrink(mask, params.side)
+    mapper = networks.mapper
     with torch.no_grad():
-        mesh = mesh_in_crop(landmarks, face)
-        tones = _tones(face, mask)
-    start = mapper.to_u(w)
-    u = start.clone().requires_grad_(True)
+        mesh = mesh_in_crop(networks.landmarks, face)
+    u = mapper.to_u(w).detach().clone().requires_grad_(True)
     optimiser = torch.optim.Adam([u], lr=params.rate, betas=(0.9, 0.95))
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * _schedule(step / params.steps)
-        render = generator.synthesize(mapper.to_w(u), params.side)
-        composite = mask * render + (1 - mask) * face
-        seen = _views(composite, step, params.views)
-        loss = params.identity * (1 - F.cosine_similarity(encoder(seen), target)).mean()
-        loss = loss + params.colour * (_tones(render, mask) - tones).abs().mean()
-        loss = loss + params.landmarks * (mesh_in_crop(landmarks, render) - mesh).abs().mean()
+        render = networks.generator.synthesize(mapper.to_w(u), params.side)
+        toned = match_tones(render, face, mask)
+        seen = _views(composite(face, toned, mask), step, params.views)
+        loss = params.identity * (1 - F.cosine_similarity(networks.encoder(seen), target)).mean()
+        loss = loss + params.colour * ((toned - render) * mask).abs().mean() / mask.mean().clamp_min(0.05)
+        loss = loss + params.landmarks * (mesh_in_crop(networks.landmarks, toned) - mesh).abs().mean()
         centre = u.mean(1, keepdim=True)
         loss = loss + params.prior * centre.square().mean() + params.spread * (u - centre).square().mean()
         optimiser.zero_grad()
@@ -97,31 +93,58 @@ def refine(
     return mapper.to_w(u.detach())
 
 
+def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
+    """468 landmarks of aligned faces [B, 3, R, R] in [-1, 1] -> [B, 468, 2] in shares of the crop's side."""
+    left, top, side = MESH_BOX
+    r = faces.shape[-1]
+    t, l, s = round(top * r), round(left * r), round(side * r)
+    size = (MESH_INPUT, MESH_INPUT)
+    view = F.interpolate(faces[:, :, t : t + s, l : l + s], size, mode="bilinear", antialias=s > MESH_INPUT)
+    points = network((view + 1) / 2).reshape(-1, 468, 3)[:, :, :2] / MESH_INPUT
+    return points * side + points.new_tensor([left, top])
+
+
+def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
+    """Shift the render's colours so that, blurred as far as light varies, they are the face's within the mask.
+
+    Only what survives a blur of an eighth of the crop's side passes from the photo to the render: light and skin tone.
+    """
+    offset = _blurred(face - render, mask)
+    return render + F.interpolate(offset, render.shape[-2:], mode="bicubic")
+
+
+def _blurred(picture: Tensor, mask: Tensor) -> Tensor:
+    """Masked Gaussian blur on the tone grid: [B, 3, R, R] -> [B, 3, 16, 16]."""
+    weight = F.adaptive_avg_pool2d(mask, TONE_GRID)
+    values = F.adaptive_avg_pool2d(picture * mask, TONE_GRID)
+    cells = torch.arange(TONE_GRID, device=picture.device, dtype=picture.dtype)
+    kernel = torch.exp(-0.5 * ((cells[:, None] - cells[None]) / TONE_REACH) ** 2)
+    blur = lambda x: kernel @ x @ kernel  # noqa: E731
+    return blur(values) / (blur(weight) + 1e-3)
+
+
+def shrink(image: Tensor, side: int) -> Tensor:
+    """Area average to ``side`` px; an image of that side is returned as it is."""
+    return image if image.shape[-1] == side else F.adaptive_avg_pool2d(image, side)
+
+
 def _schedule(progress: float) -> float:
-    """Learning rate over a run: a short rise, then a cosine fall to a tenth."""
+    """Learning rate over a run, in shares of the highest: a short rise, then a cosine fall to a tenth."""
     if progress < 0.1:
         return 0.2 + 8 * progress
-    return 0.55 + 0.45 * float(torch.cos(torch.tensor((progress - 0.1) / 0.9 * torch.pi)))
+    return 0.55 + 0.45 * math.cos((progress - 0.1) / 0.9 * math.pi)
 
 
-def _tones(image: Tensor, mask: Tensor, grid: int = 12) -> Tensor:
-    """Mean colours of the masked face on a coarse grid: light and skin tone without features."""
-    weight = F.adaptive_avg_pool2d(mask, grid)
-    return F.adaptive_avg_pool2d(image * mask, grid) / (weight + 0.05)
-
-
-def _views(composite: Tensor, step: int, count: int) -> Tensor:
-    """The composite as other alignments and resolutions would show it, so that the code is met and not just fooled.
+def _views(picture: Tensor, step: int, count: int) -> Tensor:
+    """The picture as other alignments would show it, so that the code is met and the encoder not just fooled.
 
     Shifts and scales run through a fixed low-discrepancy sequence: no random state, the same on every device.
     """
-    views = [composite]
-    size = composite.shape[-1]
+    views = [picture]
     for i in range(count - 1):
         n = step * (count - 1) + i + 1
-        dx, dy, ds = ((n * phi) % 1 - 0.5 for phi in (0.7548776662, 0.5698402910, 0.8191725134))
-        scale = 1 + 0.05 * ds
-        theta = composite.new_tensor([[[scale, 0, 0.03 * dx], [0, scale, 0.03 * dy]]])
-        grid = F.affine_grid(theta, [1, 3, size, size], align_corners=False)
-        views.append(F.grid_sample(composite, grid, padding_mode="reflection", align_corners=False))
+        dx, dy, ds = ((n * phi) % 1 - 0.5 for phi in (0.8191725134, 0.6710436067, 0.5497004779))
+        theta = picture.new_tensor([[[1 + 0.05 * ds, 0, 0.03 * dx], [0, 1 + 0.05 * ds, 0.03 * dy]]])
+        grid = F.affine_grid(theta, list(picture.shape), align_corners=False)
+        views.append(F.grid_sample(picture, grid, padding_mode="reflection", align_corners=False))
     return torch.cat(views)

@@ -1,0 +1,81 @@
+"""The contract of a backend, and the table of those there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from anonface.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from anonface.keys import FaceKey
+
+Parameter = str | int | float | bool
+Settings = Mapping[str, Parameter]
+
+
+class Backend(Protocol):
+    """Turns aligned faces into somebody else under a key, and back.
+
+    Faces are [B, 3, R, R] in [-1, 1] with R in :attr:`resolutions`, masks [B, 1, R, R] in 0..1 (where the result will be
+    seen, soft border included), keys one each. Results have the faces' shape. A batch of n equals n singles.
+    """
+
+    name: str
+    resolution: int
+    resolutions: tuple[int, ...]
+
+    def parameters(self) -> dict[str, Parameter]:
+        """What recovery must know to be this one's inverse; canonical, goes into the header."""
+        ...
+
+    def digest(self) -> bytes:
+        """SHA-256 over the digests of the weights in use."""
+        ...
+
+    def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor: ...
+
+    def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+        """The inverse of :meth:`anonymize`, from what can be seen of the anonymized photo."""
+        ...
+
+
+def _ifadit(device: torch.device, settings: Settings) -> Backend:
+    from anonface.backends.ifadit import IFADIT
+
+    return IFADIT(device, settings)
+
+
+def _ifadit_official(device: torch.device, settings: Settings) -> Backend:
+    from pathlib import Path
+
+    from anonface.backends.ifadit_official import OfficialIFADITBackend
+
+    folder = settings.get("model")
+    if folder:
+        return OfficialIFADITBackend.from_folder(Path(str(folder)), device)
+    return OfficialIFADITBackend.from_weights(device)
+
+
+BACKENDS: dict[str, Callable[[torch.device, Settings], Backend]] = {
+    "ifadit": _ifadit,
+    "ifadit-official": _ifadit_official,
+}
+
+
+def build(name: str, device: torch.device, settings: Settings | None = None) -> Backend:
+    """The backend of that name on that device.
+
+    Args:
+        settings: a parameter map as :meth:`Backend.parameters` gives it; what it leaves out takes its default.
+
+    Raises:
+        UsageError: there is no such backend, or a setting it does not know.
+        WeightsError: its weights are missing.
+    """
+    if name not in BACKENDS:
+        raise UsageError(f"there is no backend {name!r}", f"choose one of: {', '.join(BACKENDS)}")
+    return BACKENDS[name](device, settings or {})

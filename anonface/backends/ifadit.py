@@ -1,0 +1,142 @@
+"""iFADIT's default family: identity and attributes apart, identity through the keyed flow, rendered by MobileStyleGAN.
+
+    anonymize   w = M(T(E_ID(X), s), E_Attr(X))              (equation 9)
+    recover     w = M(T^-1(C(E_ID(X'')), s), E_Attr(X''))    (equation 10)
+
+followed by latent refinement against the same codes (``refine.py``). The flow runs in float64 on the CPU, so that its
+inverse is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anonface import weights
+from anonface.backends.base import Parameter, Settings
+from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
+from anonface.backends.refine import Networks, RefineParams, match_tones, refine, shrink
+from anonface.errors import UsageError
+from anonface.keys import FaceKey
+from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
+from anonface.models.graph import Graph
+from anonface.models.identity import IdentityEncoder
+from anonface.models.sif import SIF, FlowKey, SIFParams, orthogonal_from_normals
+
+TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
+
+
+@dataclass(frozen=True)
+class IFADITSettings:
+    """What one photo's recovery must repeat: refinement steps each way. ``refine`` 0 is the networks alone."""
+
+    refine: int = 40
+
+    @classmethod
+    def of(cls, settings: Settings) -> IFADITSettings:
+        known = {f.name for f in fields(cls)}
+        for name, value in settings.items():
+            if name not in known:
+                raise UsageError(f"backend ifadit has no setting {name!r}", f"known: {', '.join(sorted(known))}")
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 1000:
+                raise UsageError(f"setting {name} must be a whole number from 0 to 1000, not {value!r}")
+        return cls(**{name: int(value) for name, value in settings.items()})
+
+
+class KeyGen:
+    """Equation 4, k = f(Norm(KDF(s))), beside the key's own orthogonal mix."""
+
+    def __init__(self, params: SIFParams, device: torch.device | str = "cpu") -> None:
+        self.params = params
+        self.mapping = load_mapping(device)
+
+    def __call__(self, keys: Sequence[FaceKey]) -> FlowKey:
+        p = self.params
+        unit = np.stack([key.signed_unit("flow", p.key) for key in keys])
+        device = next(self.mapping.parameters()).device
+        with torch.inference_mode():
+            k = self.mapping(torch.from_numpy(unit).to(device)).cpu().double()
+        shape = (p.code // p.mix, p.mix, p.mix)
+        mix = np.stack([orthogonal_from_normals(key.normal("mix", int(np.prod(shape))).reshape(shape)) for key in keys])
+        return FlowKey(k, torch.from_numpy(mix))
+
+
+class IFADIT:
+    """The backend; see ``base.Backend`` for the contract."""
+
+    name = "ifadit"
+    resolution = 256
+    resolutions = (256, 512, 1024)
+
+    def __init__(self, device: torch.device | str = "cpu", settings: Settings | None = None) -> None:
+        self.device = torch.device(device)
+        self.settings = IFADITSettings.of(settings or {})
+        self.flow, self.compensation = SIF(), IdentityCompensation()
+        encoder, self.attributes, mapper = IdentityEncoder(), AttributeEncoder(), LatentMapper()
+        parts = (encoder, self.attributes, mapper, self.flow, self.compensation)
+        for module, name in zip(parts, TRAINED_FILES, strict=True):
+            weights.load(module, name)
+            module.requires_grad_(False).eval().to(self.device)
+        self.flow.double().cpu()
+        self.networks = Networks(
+            load_generator(self.device), encoder, mapper, Graph(weights.graph("landmarks")).eval().to(self.device)
+        )
+        self.keygen = KeyGen(self.flow.params)
+        self.refinement = RefineParams(steps=self.settings.refine)
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {"refine": self.settings.refine}
+
+    def digest(self) -> bytes:
+        names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
+        return hashlib.sha256("".join(weights.digest(name) for name in names).encode()).digest()
+
+    def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+        """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited."""
+        codes = self.flow(self.embed(faces), self.keygen(keys))
+        return self._render(faces, masks, codes)
+
+    def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+        with torch.inference_mode():
+            seen = self.compensation(self.embed(faces).float().to(self.device)).cpu().double()
+            codes = self.flow.inverse(seen, self.keygen(keys))
+        return self._render(faces, masks, codes)
+
+    @torch.inference_mode()
+    def embed(self, faces: Tensor) -> Tensor:
+        """Unit identity codes [B, 512], float64 on the CPU."""
+        codes = [self.networks.encoder(face[None].to(self.device)) for face in faces]
+        return F.normalize(torch.cat(codes).cpu().double(), dim=1)
+
+    def latents(self, face: Tensor, code: Tensor) -> Tensor:
+        """M(z, E_Attr(X)) for one face."""
+        with torch.no_grad():
+            return self.networks.mapper(code, self.attributes(face))
+
+    def _render(self, faces: Tensor, masks: Tensor, codes: Tensor) -> Tensor:
+        """One face at a time: convolutions are no slower so, and nothing depends on the rest of the batch."""
+        renders = []
+        for face, mask, code in zip(faces, masks, codes.float(), strict=True):
+            face, mask, target = face[None].to(self.device), mask[None].to(self.device), code[None].to(self.device)
+            small, small_mask = shrink(face, self.resolution), shrink(mask, self.resolution)
+            w = self.latents(small, target)
+            w = refine(w, small, small_mask, target, self.networks, self.refinement)
+            with torch.no_grad():
+                render = self.networks.generator.synthesize(w, face.shape[-1])
+                renders.append(match_tones(render, face, mask).clamp(-1, 1))
+        return torch.cat(renders)
+
+
+def with_settings(backend: IFADIT, settings: Settings) -> IFADIT:
+    """The same loaded networks under other settings (a header's), without loading anything again."""
+    other = object.__new__(IFADIT)
+    other.__dict__.update(backend.__dict__)
+    other.settings = IFADITSettings.of({**backend.parameters(), **settings})
+    other.refinement = replace(backend.refinement, steps=other.settings.refine)
+    return other
