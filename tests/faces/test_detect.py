@@ -63,6 +63,15 @@ def test_a_face_cut_by_the_border(portrait: Pixels, face: Face) -> None:
     assert found.box[0] < 2
 
 
+@pytest.mark.parametrize("angle", [45, 90, 150, 180, 270])
+def test_turned_faces_are_found_as_they_lie(portrait: Pixels, face: Face, angle: int) -> None:
+    matrix = cv2.getRotationMatrix2D((255.5, 255.5), angle, 0.7)
+    turned = cv2.warpAffine(portrait, matrix, (512, 512), borderMode=cv2.BORDER_REPLICATE)
+    (found,) = build_detector().detect(np.asarray(turned, np.uint8))
+    expected = (face.points - 0.5) @ matrix[:, :2].T + matrix[:, 2] + 0.5
+    assert np.linalg.norm(found.points - expected, axis=1).mean() < 0.12 * 0.7 * face.box[2]
+
+
 def test_a_photo_without_faces() -> None:
     assert build_detector().detect(np.zeros((40, 5, 3), np.uint8)) == []
 
