@@ -89,23 +89,27 @@ def _views(rgb: Pixels) -> Iterator[tuple[Pixels, float, tuple[int, int], int]]:
         small = rgb if scale == 1 else np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
         for top, bottom in _spans(size[1]):
             for left, right in _spans(size[0]):
-                for turns in (0, 1, 3) if level == LEVELS[0] else (0,):  # heads down are seen without a turn
+                for turns in range(4 if level == LEVELS[0] else 1):
                     yield small[top:bottom, left:right], scale, (left, top), turns
 
 
 def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
     """Run a single-scale detector over all views of a photo, merge what it finds and set its points right."""
     height, width = rgb.shape[:2]
-    found = []
+    standing: list[Face] = []
+    turned: list[Face] = []
     for view, scale, offset, turns in _views(rgb):
         pad = round(MARGIN * max(view.shape[:2]))
         padded = np.pad(view, ((pad, pad), (pad, pad), (0, 0)), constant_values=GREY)
         for seen in look(np.ascontiguousarray(np.rot90(padded, turns))):
             face = _placed(_turned_back(seen, turns, padded.shape), np.array(offset) - pad, 1 / scale)
             x, y, w, h = face.box
-            if (turns == 0 or face.score >= TURNED_FLOOR) and 0 <= x + w / 2 < width and 0 <= y + h / 2 < height:
-                found.append(face)
-    return reading_order([_upright(rgb, face, look) for face in _merge(found)])
+            if 0 <= x + w / 2 < width and 0 <= y + h / 2 < height:
+                (turned if turns else standing).append(face)
+    standing, turned = _merge(standing), _merge(turned)
+    turned = [face for face in turned if all(_shared(face, other) < OVERLAP for other in standing)]
+    confirmed = [face for face in (_upright(rgb, face, look) for face in turned) if face.score >= TURNED_FLOOR]
+    return reading_order([*(_upright(rgb, face, look) for face in standing), *confirmed])
 
 
 def _placed(face: Face, offset: Points, scale: float) -> Face:
