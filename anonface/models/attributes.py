@@ -18,7 +18,7 @@ from torch import Tensor, nn
 class AttributeParams:
     """``groups`` says which latents each depth of the backbone feeds: coarse from stride 32, medium 16, fine 8."""
 
-    groups: tuple[int, int, int] = (7, 6, 10)
+    groups: tuple[int, int, int] = (7, 6, 4)
     code: int = 256
     squeeze: int = 64
     hidden: int = 512

@@ -22,7 +22,7 @@ class MobileStyleGANParams:
     style: int = 512
     base: int = 512
     channels: tuple[int, ...] = (512, 512, 512, 512, 256, 128, 64)
-    early_heads: tuple[tuple[int, int], ...] = ((3, 256), (4, 128), (5, 64))  # (level, width): ends in an image too
+    early_heads: tuple[tuple[int, int], ...] = ((3, 192), (4, 96), (5, 48))  # (level, width): ends in an image too
 
     @property
     def n_latents(self) -> int:
@@ -84,6 +84,16 @@ class StyledConv(nn.Module):
         return F.leaky_relu(x + self.noise, 0.2)
 
 
+def haar(x: Tensor) -> Tensor:
+    """Haar wavelet transform, [B, C, 2H, 2W] -> [B, 4C, H, W]: what :func:`inverse_haar` undoes."""
+    batch, channels, height, width = x.shape
+    q = F.pixel_unshuffle(x, 2).reshape(batch, channels, 4, height // 2, width // 2)
+    a, b, c, d = q.unbind(2)
+    high = torch.stack([a + b - c - d, a - b + c - d, a - b - c + d], dim=2).flatten(1, 2)
+    # LH tells the rows of a pixel quad apart, HL its columns
+    return torch.cat([a + b + c + d, high], dim=1) * 0.5
+
+
 class Up(nn.Module):
     """Scale channels and double the side: [B, C, H, W] -> [B, C/4, 2H, 2W]."""
 
@@ -111,36 +121,53 @@ class Level(nn.Module):
 
 
 class ToImage(nn.Module):
-    """Head: modulated 1x1 convolution to 12 wavelet channels, then the inverse transform to RGB of twice the side.
+    """The released head: modulated 1x1 convolution to 12 wavelet channels, then the inverse transform to RGB."""
 
-    ``hidden`` > 0 puts a depthwise 3x3 and a pointwise layer before it; the released 1024-px head has none, the ones
-    trained here do.
-    """
-
-    def __init__(self, style: int, channels: int, hidden: int = 0) -> None:
+    def __init__(self, style: int, channels: int) -> None:
         super().__init__()
-        self.before = (
-            nn.Sequential(
-                nn.Conv2d(channels, channels, 3, padding=1, groups=channels),
-                nn.Conv2d(channels, hidden, 1),
-                nn.LeakyReLU(0.2),
-            )
-            if hidden
-            else None
-        )
-        width = hidden or channels
-        self.modulation = Modulation(style, width, 1.0 if hidden else 1.0 / math.sqrt(width))
-        self.weight = nn.Parameter(torch.zeros(12, width, 1, 1))
+        self.modulation = Modulation(style, channels, 1.0 / math.sqrt(channels))
+        self.weight = nn.Parameter(torch.zeros(12, channels, 1, 1))
         self.bias = nn.Parameter(torch.zeros(1, 12, 1, 1))
 
     def forward(self, x: Tensor, w: Tensor) -> Tensor:
-        if self.before is not None:
-            x = self.before(x)
         return inverse_haar(F.conv2d(x * self.modulation(w), self.weight, self.bias.flatten()))
 
 
+class EarlyHead(nn.Module):
+    """A head trained here, for a size below 1024 px: a linear reading of the features beside a small nonlinear one.
+
+    The layers that it stands in for also set colour and contrast by their latent, so both readings are modulated.
+    """
+
+    def __init__(self, style: int, channels: int, hidden: int) -> None:
+        super().__init__()
+        self.before = nn.Sequential(
+            nn.Conv2d(channels, channels, 3, padding=1, groups=channels),
+            nn.Conv2d(channels, hidden, 1),
+            nn.LeakyReLU(0.2),
+        )
+        self.linear, self.nonlinear = Modulation(style, channels), Modulation(style, hidden)
+        self.weight = nn.Parameter(torch.zeros(12, channels, 1, 1))
+        self.weight_nonlinear = nn.Parameter(torch.zeros(12, hidden, 1, 1))
+        self.colour = nn.Linear(style, 12)
+        nn.init.zeros_(self.colour.weight)
+        nn.init.zeros_(self.colour.bias)
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        bands = F.conv2d(x * self.linear(w), self.weight)
+        bands = bands + F.conv2d(self.before(x) * self.nonlinear(w), self.weight_nonlinear)
+        return inverse_haar(bands + self.colour(w)[:, :, None, None])
+
+
 class MobileStyleGAN(nn.Module):
-    """Synthesis network: W+ latents [B, 23, 512] -> images [B, 3, S, S], about -1..1, RGB."""
+    """Synthesis network: W+ latents [B, n, 512] -> images [B, 3, S, S], about -1..1, RGB.
+
+    n is at most 23. Where it is less, the last latent serves all remaining layers. TIED latents are enough for
+    everything below the layers that a 256-px head leaves out; with no more than these, one code shows the same person at
+    every size.
+    """
+
+    TIED = 17
 
     def __init__(self, params: MobileStyleGANParams | None = None) -> None:
         super().__init__()
@@ -155,7 +182,7 @@ class MobileStyleGAN(nn.Module):
         last = len(p.channels) - 1
         self.to_image = ToImage(p.style, p.channels[last])
         self.heads = nn.ModuleDict(
-            {str(p.side(i)): ToImage(p.style, p.channels[i], hidden) for i, hidden in p.early_heads if i < last}
+            {str(p.side(i)): EarlyHead(p.style, p.channels[i], hidden) for i, hidden in p.early_heads if i < last}
         )
 
     @property
@@ -164,7 +191,8 @@ class MobileStyleGAN(nn.Module):
         return (*sorted(int(s) for s in self.heads), self.params.side(len(self.layers) - 1))
 
     def features(self, w_plus: Tensor, level: int) -> Tensor:
-        """Feature map after ``level``: [B, 23, 512] -> [B, channels[level], 8 * 2**level, ...]."""
+        """Feature map after ``level``: [B, n, 512] -> [B, channels[level], 8 * 2**level, ...]."""
+        w_plus = self._complete(w_plus)
         x = self.conv1(self.input.expand(w_plus.shape[0], -1, -1, -1), w_plus[:, 0])
         for i in range(level + 1):
             x = self.layers[i](x, w_plus[:, 1 + 3 * i : 4 + 3 * i])
@@ -188,9 +216,14 @@ class MobileStyleGAN(nn.Module):
     def head(self, features: Tensor, w_plus: Tensor, level: int) -> Tensor:
         """Image from the features of ``level``. The latents of the levels left out steer colour and contrast, so the
         head is modulated by their mean (of one latent, the released head's own, at the last level)."""
+        w_plus = self._complete(w_plus)
         last = level == len(self.layers) - 1
         head = self.to_image if last else self.heads[str(self.params.side(level))]
         return head(features, w_plus[:, 4 + 3 * level :].mean(1))
+
+    def _complete(self, w_plus: Tensor) -> Tensor:
+        missing = self.n_latents - w_plus.shape[1]
+        return torch.cat([w_plus, w_plus[:, -1:].expand(-1, missing, -1)], dim=1) if missing else w_plus
 
     def forward(self, w_plus: Tensor, size: int) -> Tensor:
         return self.synthesize(w_plus, size)

@@ -1,16 +1,26 @@
-"""Synthetic faces without limit: latents from the generator, degraded towards what real photos look like."""
+"""Synthetic faces without limit: latents from the generator, degraded towards what real photos look like.
+
+Images are [B, 3, S, S] in [-1, 1]. Every draw takes a torch.Generator, so a step's data are a function of its seed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from anonface.models.mobile_stylegan import MappingNetwork
+from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.models.sif import FlowKey, SIFParams, orthogonal_from_normals
 
 
 def draw_latents(
-    mapping: MappingNetwork, count: int, rng: torch.Generator, n_latents: int = 23, mix: float = 0.5
+    mapping: MappingNetwork, count: int, rng: torch.Generator, n_latents: int = MobileStyleGAN.TIED, mix: float = 0.5
 ) -> Tensor:
     """W+ codes [count, n_latents, 512]: each one w, or, with probability ``mix``, two joined at a random layer."""
     z = torch.randn(2 * count, 512, generator=rng)
@@ -21,6 +31,139 @@ def draw_latents(
     cut = torch.where(torch.rand(count, 1, 1, generator=rng) < mix, cut, n_latents).to(w.device)
     late = torch.arange(n_latents, device=w.device)[None, :, None] >= cut
     return torch.where(late, second, first).contiguous()
+
+
+def draw_keys(mapping: MappingNetwork, count: int, rng: torch.Generator, params: SIFParams) -> FlowKey:
+    """Keys as the key generator makes them (equation 4), from a training stream."""
+    unit = torch.randint(256, (count, params.key), generator=rng) / 127.5 - 1
+    with torch.no_grad():
+        k = mapping(unit)
+    normals = torch.randn(count, params.code // params.mix, params.mix, params.mix, generator=rng, dtype=torch.float64)
+    return FlowKey(k, torch.from_numpy(orthogonal_from_normals(normals.numpy())).float())
+
+
+@dataclass
+class FaceBank:
+    """Faces rendered beforehand: images uint8 [N, 3, S, S] and their latents float16 [N, n, 512]."""
+
+    images: Tensor
+    latents: Tensor
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def draw(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Indices [count], images in [-1, 1] and latents float32 of random members, without the last HELD_OUT."""
+        chosen = torch.randint(len(self) - HELD_OUT, (count,), generator=rng)
+        return chosen, self.faces(chosen), self.latents[chosen].float()
+
+    def faces(self, index: Tensor | slice) -> Tensor:
+        return self.images[index].float() / 127.5 - 1
+
+    def held_out(self, count: int) -> tuple[Tensor, Tensor]:
+        """Members that :meth:`draw` never gives, for sheets and scores."""
+        index = slice(len(self) - HELD_OUT, len(self) - HELD_OUT + count)
+        return self.faces(index), self.latents[index].float()
+
+
+HELD_OUT = 64
+
+
+def load_bank(
+    file: Path,
+    generator: MobileStyleGAN,
+    mapping: MappingNetwork,
+    count: int,
+    side: int = 128,
+    seed: int = 7,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> FaceBank:
+    """The bank in ``file``, rendered first where the file is missing or holds fewer faces than ``count``."""
+    from safetensors.torch import load_file, save_file
+
+    images, latents = [], []
+    done = 0
+    if file.exists():
+        stored = load_file(str(file))
+        images, latents = [stored["images"]], [stored["latents"]]
+        done = len(stored["images"])
+    while done < count:
+        rng = torch.Generator().manual_seed(seed * 1_000_003 + done)
+        w = draw_latents(mapping, 4, rng)
+        with torch.inference_mode():
+            render = F.adaptive_avg_pool2d(generator.synthesize(w, 256), side)
+        images.append(((render.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8))
+        latents.append(w.half())
+        done += 4
+        if done % 1000 == 0 or done >= count:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            images, latents = [torch.cat(images)], [torch.cat(latents)]
+            save_file({"images": images[0], "latents": latents[0]}, str(file))
+        progress(done, count)
+    return FaceBank(torch.cat(images), torch.cat(latents))
+
+
+def jitter(faces: Tensor, rng: torch.Generator, shift: float = 0.015, scale: float = 0.03, turn: float = 0.03) -> Tensor:
+    """Re-alignment error: shift in shares of the side (0.015 is 4 px of 256), scale, turn in radians; standard deviations
+    are half of these."""
+    n = len(faces)
+    dx, dy, ds, a = (torch.randn(n, generator=rng) * 0.5 * s for s in (2 * shift, 2 * shift, scale, turn))
+    cos, sin = (1 + ds) * torch.cos(a), (1 + ds) * torch.sin(a)
+    theta = torch.stack([torch.stack([cos, -sin, dx], 1), torch.stack([sin, cos, dy], 1)], 1).to(faces)
+    grid = F.affine_grid(theta, list(faces.shape), align_corners=False)
+    return F.grid_sample(faces, grid, padding_mode="reflection", align_corners=False)
+
+
+def photograph(faces: Tensor, rng: torch.Generator) -> Tensor:
+    """Synthetic faces as cameras and files would show them: light, colour cast, blur, noise, size, JPEG, occluders."""
+    return torch.stack([_photograph_one(face, rng) for face in faces])
+
+
+def rounded(faces: Tensor) -> Tensor:
+    """8-bit rounding with a straight-through gradient."""
+    levels = ((faces.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
+    return faces + (levels - faces).detach()
+
+
+def _uniform(rng: torch.Generator, low: float, high: float) -> float:
+    return low + (high - low) * float(torch.rand((), generator=rng))
+
+
+def _photograph_one(face: Tensor, rng: torch.Generator) -> Tensor:
+    image = ((face.permute(1, 2, 0).numpy() + 1) / 2).clip(0, 1).astype(np.float32)
+    side = image.shape[0]
+    if _uniform(rng, 0, 1) < 0.3:
+        image = _occlude(image, rng)
+    image = image ** _uniform(rng, 0.6, 1.6)
+    cast = np.array([_uniform(rng, 0.85, 1.15) for _ in range(3)], np.float32)
+    image = (image - 0.5) * _uniform(rng, 0.7, 1.2) + 0.5 + _uniform(rng, -0.1, 0.1)
+    image = image * cast
+    if _uniform(rng, 0, 1) < 0.15:
+        image = np.repeat(image.mean(2, keepdims=True), 3, axis=2)
+    if _uniform(rng, 0, 1) < 0.4:
+        image = cv2.GaussianBlur(image, (0, 0), _uniform(rng, 0.3, 1.3) * side / 128)
+    if _uniform(rng, 0, 1) < 0.4:
+        small = round(side * _uniform(rng, 0.4, 0.9))
+        image = cv2.resize(cv2.resize(image, (small, small), interpolation=cv2.INTER_AREA), (side, side))
+    if _uniform(rng, 0, 1) < 0.4:
+        noise = torch.randn(side, side, 3, generator=rng).numpy()
+        image = image + noise * _uniform(rng, 0.005, 0.04)
+    pixels = (image.clip(0, 1) * 255).round().astype(np.uint8)
+    if _uniform(rng, 0, 1) < 0.5:
+        quality = int(_uniform(rng, 50, 95))
+        pixels = cv2.imdecode(cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
+    return torch.from_numpy(pixels.astype(np.float32) / 127.5 - 1).permute(2, 0, 1)
+
+
+def _occlude(image: np.ndarray, rng: torch.Generator) -> np.ndarray:
+    """A flat or striped shape of hand, cup or strand size somewhere on the crop."""
+    side = image.shape[0]
+    canvas = image.copy()
+    centre = (int(_uniform(rng, 0, side)), int(_uniform(rng, 0.3 * side, side)))
+    axes = (int(_uniform(rng, 0.04, 0.16) * side), int(_uniform(rng, 0.08, 0.3) * side))
+    colour = tuple(_uniform(rng, 0, 1) for _ in range(3))
+    cv2.ellipse(canvas, centre, axes, _uniform(rng, 0, 180), 0, 360, colour, -1, cv2.LINE_AA)
+    return cv2.addWeighted(canvas, 0.9, image, 0.1, 0)
 
 
 def tile(columns: list[Tensor]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 Each head learns to give the area-averaged 1024-px render from the features of its own level, on latents drawn without
 limit (style mixing included). A 1024-px render costs far more than a head's step, so renders are kept in a pool, used
-several times and replaced one by one.
+several times and replaced one by one. The linear part starts from least squares over the first renders.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN, haar
 from anonface.training.data import draw_latents, tile
 
 
@@ -31,12 +31,11 @@ class HeadsObjective:
     ) -> None:
         self.generator, self.mapping, self.batch = generator, mapping, batch
         self.size, self.refresh = pool, refresh
-        self.pool: list[tuple[Tensor, Tensor]] = []  # latents [23, 512] and renders uint8 [3, 512, 512]
+        self.pool: list[tuple[Tensor, Tensor]] = []  # latents [n, 512] and renders uint8 [3, 512, 512]
         generator.requires_grad_(False)
         generator.heads.requires_grad_(True)
-        for head in generator.heads.values():
-            if not head.weight.any():  # a fresh run starts from noise
-                nn.init.normal_(head.weight, std=0.02)
+        if not any(head.weight.any() for head in generator.heads.values()):
+            self._start_from_least_squares()
 
     def modules(self) -> dict[str, nn.Module]:
         return {"generator-heads": self.generator.heads}
@@ -49,17 +48,40 @@ class HeadsObjective:
             features = self.generator.features(w, level)
         error = self.generator.head(features, w, level) - shrink(target, int(side))
         square = error.square().mean()
-        psnr = {f"_psnr{s}": -10 * torch.log10(square.detach() / 4) if s == side else square.detach() * 0 for s in TURNS}
-        return {"error": 10 * square + error.abs().mean(), **psnr}
+        psnr = -10 * torch.log10(square.detach() / 4)
+        return {"error": 10 * square + error.abs().mean(), "_side": square.new_tensor(float(side)), "_psnr": psnr}
+
+    @torch.no_grad()
+    def _start_from_least_squares(self, count: int = 48, seed: int = 3) -> None:
+        """Fit each head's linear part to ``count`` renders, a sixteenth of their pixels; the rest starts near nothing."""
+        for _ in range(count):
+            self._draw(torch.Generator().manual_seed(seed * 1000 + len(self.pool)))
+        for side, head in self.generator.heads.items():
+            level = self.generator.level(int(side))
+            gram, moment = 0.0, 0.0
+            for w, render in self.pool:
+                x = self.generator.features(w[None], level)[0].flatten(1)
+                y = haar(shrink(render[None].float() / 127.5 - 1, int(side)))[0].flatten(1)
+                every = max(1, x.shape[1] // 4096)
+                x = torch.cat([x[:, ::every], torch.ones(1, x[:, ::every].shape[1])]).double()
+                gram, moment = gram + x @ x.T, moment + x @ y[:, ::every].T.double()
+            ridge = 1e-3 * torch.eye(len(gram), dtype=torch.float64) * gram.diagonal().mean()
+            solution = torch.linalg.solve(gram + ridge, moment).float().T
+            head.weight.copy_(solution[:, :-1, None, None])
+            head.colour.bias.copy_(solution[:, -1])
+            nn.init.normal_(head.weight_nonlinear, std=0.01)
+
+    def _draw(self, rng: torch.Generator) -> None:
+        w = draw_latents(self.mapping, 1, rng)
+        render = shrink(self.generator.synthesize(w, self.generator.sizes[-1]), 512)
+        if len(self.pool) == self.size:
+            self.pool.pop(0)
+        self.pool.append((w[0], _to_bytes(render[0])))
 
     @torch.no_grad()
     def _batch(self, rng: torch.Generator, step: int) -> tuple[Tensor, Tensor]:
         if len(self.pool) < self.size or step % self.refresh == 0:
-            w = draw_latents(self.mapping, 1, rng)
-            render = shrink(self.generator.synthesize(w, self.generator.sizes[-1]), 512)
-            if len(self.pool) == self.size:
-                self.pool.pop(0)
-            self.pool.append((w[0], _to_bytes(render[0])))
+            self._draw(rng)
         chosen = torch.randint(len(self.pool), (self.batch,), generator=rng).tolist()
         w = torch.stack([self.pool[i][0] for i in chosen])
         return w, torch.stack([self.pool[i][1] for i in chosen]).float() / 127.5 - 1

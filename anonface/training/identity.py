@@ -1,0 +1,79 @@
+"""Distillation of the identity encoder from two public recognizers.
+
+The student's trunks have the teachers' architectures and start from their weights; what they learn is to give, for a
+face that was jittered, re-lit, blurred, compressed or partly covered, the embedding that the teachers give for the clean
+one. Teachers: A, MobileFaceNet 192-d; B, a depthwise residual network 256-d. The judge of this project's figures is
+neither.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anonface.conversion import GraphFile
+from anonface.errors import WeightsError
+from anonface.models.identity import DepthwiseResNet, IdentityEncoder, MobileFaceNet
+from anonface.training.data import FaceBank, jitter, photograph
+
+
+def start_from_teachers(encoder: IdentityEncoder, teacher_a: GraphFile, teacher_b: GraphFile) -> None:
+    """Copy the teachers' numbers into the trunks, convolution by convolution in running order."""
+    _copy_trunk(encoder.trunk_a, teacher_a)
+    _copy_trunk(encoder.trunk_b, teacher_b)
+    arrays = teacher_b.arrays
+    dense = arrays["dense/kernel"].reshape(4, 4, 128, -1).transpose(2, 0, 1, 3).reshape(2048, -1)  # HWC -> CHW
+    encoder.trunk_b.dense.weight.data = torch.from_numpy((dense * arrays["batchnorm0/mul"]).T.copy())
+    encoder.trunk_b.dense.bias.data = torch.from_numpy(arrays["batchnorm0/sub"].copy())
+
+
+def _copy_trunk(trunk: MobileFaceNet | DepthwiseResNet, teacher: GraphFile) -> None:
+    convolutions = [n for n in teacher.nodes if n.op == "conv2d"]
+    slopes = [(i, teacher.arrays[i]) for n in teacher.nodes if n.op == "mul" for i in n.inputs if i in teacher.arrays]
+    slopes = [(name, a) for name, a in slopes if a.ndim == 1 and a.size > 1 and "batchnorm" not in name]
+    own = [m for m in trunk.modules() if isinstance(m, nn.Conv2d)]
+    activations = [m for m in trunk.modules() if isinstance(m, nn.PReLU)]
+    if len(own) != len(convolutions) or len(activations) != len(slopes):
+        raise WeightsError("the teacher's layers do not match the trunk's")
+    for module, node in zip(own, convolutions, strict=True):
+        module.weight.data = torch.from_numpy(teacher.arrays[node.inputs[1]].copy()).reshape(module.weight.shape)
+        if module.bias is not None:
+            module.bias.data = torch.from_numpy(teacher.arrays[node.inputs[2]].copy())
+    # teacher A writes PReLU as relu(x) + s (x - |x|), which is 2 s x below zero; teacher B as max + s min
+    factor = 2.0 if any(n.op == "abs" for n in teacher.nodes) else 1.0
+    for module, (_, slope) in zip(activations, slopes, strict=True):
+        module.weight.data = torch.from_numpy(factor * slope)
+
+
+class IdentityObjective:
+    """1 - cosine to each teacher's embedding of the clean face, averaged over both trunks."""
+
+    def __init__(self, encoder: IdentityEncoder, bank: FaceBank, batch: int = 16) -> None:
+        self.encoder, self.bank, self.batch = encoder, bank, batch
+        with torch.inference_mode():
+            parts = [encoder.parts(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)]
+        self.target_a, self.target_b = (torch.cat(list(p)).clone() for p in zip(*parts, strict=True))
+        _principal_axes(encoder, self.target_a, self.target_b)
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"identity": self.encoder}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        index, faces, _ = self.bank.draw(self.batch, rng)
+        a, b = self.encoder.parts(jitter(photograph(faces, rng), rng))
+        far_a = 1 - F.cosine_similarity(a, self.target_a[index])
+        far_b = 1 - F.cosine_similarity(b, self.target_b[index])
+        return {"trunk_a": far_a.mean(), "trunk_b": far_b.mean()}
+
+    def sheet(self) -> np.ndarray | None:
+        return None
+
+
+def _principal_axes(encoder: IdentityEncoder, a: Tensor, b: Tensor) -> None:
+    """Turn the encoder's isometry so that its coordinates are principal ones over these faces, largest first."""
+    codes = encoder.fuse(a, b) @ encoder.axes  # back to the joined embedding, [N, 448]
+    _, _, axes = torch.linalg.svd(codes, full_matrices=False)
+    encoder.axes[: axes.shape[0]] = axes
+    encoder.axes[axes.shape[0] :] = 0

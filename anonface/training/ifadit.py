@@ -1,0 +1,344 @@
+"""Training of iFADIT's default family: phase I, the flow's warm-up on codes alone, and phase II.
+
+Equation numbers are those of the iFADIT paper. Named substitutes, where a paper's loss network is not to be had:
+LPIPS -> ``perceptual``, distance of MobileNetV2 features; E_LM -> the 468-point landmark network; E_FP -> ``regions``,
+soft maps of the face's parts splatted from those landmarks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anonface.backends.refine import LandmarkNetwork, match_tones, mesh_in_crop
+from anonface.faces.blend import composite
+from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
+from anonface.models.identity import IdentityEncoder
+from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.models.sif import SIF, FlowKey
+from anonface.training.data import FaceBank, draw_keys, jitter, photograph, rounded, tile
+
+SIDE = 128  # px, at which training renders
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What no phase trains."""
+
+    generator: MobileStyleGAN
+    mapping: MappingNetwork
+    encoder: IdentityEncoder
+    landmarks: LandmarkNetwork
+    features: MobileNetV2Features
+
+
+# --- Losses ----------------------------------------------------------------------------------------------------------
+
+
+def ssim(x: Tensor, y: Tensor) -> Tensor:
+    """Mean structural similarity of images in [-1, 1] (Gaussian window of 11 px, sigma 1.5)."""
+    offsets = torch.arange(11, dtype=x.dtype, device=x.device) - 5
+    g = torch.exp(-(offsets**2) / (2 * 1.5**2))
+    kernel = (g[:, None] * g[None] / g.sum() ** 2).expand(3, 1, 11, 11)
+    blur = lambda a: F.conv2d(a, kernel, groups=3)  # noqa: E731
+    c1, c2 = (0.01 * 2) ** 2, (0.03 * 2) ** 2
+    mx, my = blur(x), blur(y)
+    vx, vy, vxy = blur(x * x) - mx * mx, blur(y * y) - my * my, blur(x * y) - mx * my
+    return (((2 * mx * my + c1) * (2 * vxy + c2)) / ((mx * mx + my * my + c1) * (vx + vy + c2))).mean()
+
+
+def visual_quality(render: Tensor, face: Tensor) -> Tensor:
+    """Equation 12: alpha (1 - SSIM) + beta L1, with alpha 0.84 and beta 0.16."""
+    return 0.84 * (1 - ssim(render, face)) + 0.16 * (render - face).abs().mean()
+
+
+def theta_plus(x: Tensor, y: Tensor) -> Tensor:
+    """Equation 16: the positive part of the cosine, averaged."""
+    return F.cosine_similarity(x, y).clamp_min(0).mean()
+
+
+def theta_minus(x: Tensor, y: Tensor) -> Tensor:
+    """Equation 19: one minus the cosine, averaged."""
+    return (1 - F.cosine_similarity(x, y)).mean()
+
+
+def perceptual(features: MobileNetV2Features, x: Tensor, y: Tensor) -> Tensor:
+    """Distance of channel-normalised MobileNetV2 features at strides 8 and 16: what LPIPS is in the paper."""
+    pairs = zip(features(x)[:2], features(y)[:2], strict=True)
+    return torch.stack([(F.normalize(a, dim=1) - F.normalize(b, dim=1)).square().sum(1).mean() for a, b in pairs]).sum()
+
+
+_PARTS = {  # rows of the 468-point mesh
+    "outline": (10, 297, 284, 389, 454, 361, 397, 379, 400, 152, 176, 150, 172, 132, 234, 162, 54, 67),
+    "eyes": (33, 160, 158, 133, 153, 144, 362, 385, 387, 263, 373, 380),
+    "brows": (70, 63, 105, 66, 107, 336, 296, 334, 293, 300),
+    "nose": (168, 6, 195, 4, 98, 327, 2),
+    "lips": (61, 40, 37, 0, 267, 270, 291, 321, 314, 17, 84, 91),
+}
+
+
+def regions(mesh: Tensor, grid: int = 24, reach: float = 0.04) -> Tensor:
+    """E_FP's substitute: for each part of the face a soft map [B, 5, grid, grid], splatted from landmarks in 0..1."""
+    cells = (torch.arange(grid, dtype=mesh.dtype, device=mesh.device) + 0.5) / grid
+    maps = []
+    for rows in _PARTS.values():
+        points = mesh[:, list(rows)]
+        bell = lambda along: torch.exp(-0.5 * ((cells - along[..., None]) / reach) ** 2)  # noqa: E731
+        maps.append(torch.einsum("bny,bnx->byx", bell(points[..., 1]), bell(points[..., 0])))
+    return torch.stack(maps, dim=1)
+
+
+# --- Phase I ---------------------------------------------------------------------------------------------------------
+
+
+class PhaseOne:
+    """Trains E_Attr and M (equations 12-14), everything else fixed.
+
+    Two additions to the paper's loss. The latents of synthetic faces are known, so they are regressed too, which shortens
+    the way by far. And half of each batch is rendered with *another* face's identity code, whose embedding it must
+    show with the first face's landmarks and light: otherwise M could take identity from the attributes.
+    """
+
+    LAMBDA = 0.01  # equation 14
+
+    def __init__(self, fixed: Fixed, bank: FaceBank, rendered_from: int, batch: int = 8) -> None:
+        """Steps before ``rendered_from`` regress latents alone, on batches four times as large."""
+        self.fixed, self.bank, self.batch, self.rendered_from = fixed, bank, batch, rendered_from
+        self.attributes, self.mapper = AttributeEncoder(), LatentMapper()
+        self.attributes.backbone.load_state_dict(fixed.features.state_dict())
+        _principal_latents(self.mapper, fixed.mapping)
+        with torch.inference_mode():
+            codes = [fixed.encoder(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)]
+        self.codes = torch.cat(codes).clone()
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"attributes": self.attributes, "mapper": self.mapper}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        rendered = step >= self.rendered_from
+        index, clean, latents = self.bank.draw(self.batch if rendered else 4 * self.batch, rng)
+        seen = jitter(photograph(clean, rng), rng)
+        attributes = self.attributes(seen)
+        w = self.mapper(self.codes[index], attributes)
+        regression = F.smooth_l1_loss(self.mapper.to_u(w), self.mapper.to_u(latents))
+        zero = regression.detach() * 0
+        if not rendered:
+            return {"latents": regression, **{k: zero for k in ("quality", "identity", "mesh", "other", "othermesh")}}
+        half = self.batch // 2
+        other = self.codes[index.roll(1)[:half]]
+        w = torch.cat([w[half:], self.mapper(other, attributes[:half])])
+        render = self.fixed.generator.synthesize(w, SIDE)
+        own, swapped = render[: self.batch - half], render[self.batch - half :]
+        with torch.no_grad():
+            mesh = mesh_in_crop(self.fixed.landmarks, clean)
+        toned = match_tones(swapped, clean[:half], torch.ones_like(swapped[:, :1]))
+        return {
+            "latents": 0.3 * regression,
+            "quality": self.LAMBDA * 10 * visual_quality(own, clean[half:]),  # equation 12
+            "identity": theta_minus(self.fixed.encoder(own), self.codes[index[half:]]),  # equation 13, as a cosine
+            "mesh": 20 * (mesh_in_crop(self.fixed.landmarks, own) - mesh[half:]).abs().mean(),  # equation 13
+            "other": theta_minus(self.fixed.encoder(toned), other),
+            "othermesh": 20 * (mesh_in_crop(self.fixed.landmarks, toned) - mesh[:half]).abs().mean()
+            + 0.3 * (toned - swapped).abs().mean(),
+        }
+
+    @torch.no_grad()
+    def sheet(self) -> np.ndarray:
+        faces, _ = self.bank.held_out(6)
+        codes = self.fixed.encoder(faces)
+        attributes = self.attributes(faces)
+        own = self.fixed.generator.synthesize(self.mapper(codes, attributes), 256)
+        swapped = self.fixed.generator.synthesize(self.mapper(codes.roll(1, 0), attributes), 256)
+        return tile([F.interpolate(faces, (256, 256), mode="bilinear"), own, swapped])
+
+
+@torch.no_grad()
+def _principal_latents(mapper: LatentMapper, mapping: MappingNetwork, count: int = 20_000) -> None:
+    """Set the mapper's whitening: mean, principal axes and standard deviations of the generator's w."""
+    z = torch.randn(count, 512, generator=torch.Generator().manual_seed(11))
+    w = mapping(z)
+    mean = w.mean(0)
+    _, singular, axes = torch.linalg.svd(w - mean, full_matrices=False)
+    mapper.mean.copy_(mean)
+    mapper.std.copy_(singular / count**0.5)
+    mapper.axes.copy_(axes)
+
+
+# --- The flow on codes alone -----------------------------------------------------------------------------------------
+
+
+class FlowWarmUp:
+    """Brings the flow to a good start without rendering: equations 15-19 on codes, and two demands of recovery.
+
+    ``faces``: mixed codes shall lie as near to codes of faces as those do to each other, since only such a code can be
+    rendered. ``steady``: noise on the anonymized code must not grow on the way back.
+    """
+
+    def __init__(self, flow: SIF, codes: Tensor, mapping: MappingNetwork, batch: int = 64) -> None:
+        self.flow, self.codes, self.mapping, self.batch = flow, codes, mapping, batch
+        _key_statistics(flow, mapping)
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"flow": self.flow}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        z = self.codes[torch.randint(len(self.codes), (self.batch,), generator=rng)]
+        key, wrong = (draw_keys(self.mapping, self.batch, rng, self.flow.params) for _ in range(2))
+        hidden = self.flow(z, key)
+        noisy = F.normalize(hidden + 0.9 * _unit_noise(hidden, self.codes, rng), dim=1)
+        back = self.flow.inverse(noisy, key)
+        near = (hidden @ self.codes.T).topk(8, dim=1).values.mean()
+        return {
+            "anon": theta_plus(hidden, z),  # equation 15
+            "diversity": theta_plus(hidden, self.flow(z, wrong))  # equation 17, between keys
+            + theta_plus(hidden, self.flow(z.roll(1, 0), key)),  # and between people
+            "right": theta_minus(back, z),  # equation 18
+            "wrong": theta_plus(self.flow.inverse(hidden, wrong), z),
+            "faces": 1 - near,
+        }
+
+    def sheet(self) -> np.ndarray | None:
+        return None
+
+
+def _unit_noise(codes: Tensor, faces: Tensor, rng: torch.Generator) -> Tensor:
+    """Unit vectors orthogonal to ``codes``, spread as the codes of faces are: a render errs towards other faces."""
+    other = faces[torch.randint(len(faces), (len(codes),), generator=rng)]
+    sign = torch.randint(2, (len(codes), 1), generator=rng) * 2.0 - 1
+    noise = other * sign + 0.5 * torch.randn(codes.shape, generator=rng) / codes.shape[1] ** 0.5
+    noise = noise - (noise * codes.detach()).sum(1, keepdim=True) * codes.detach()
+    return F.normalize(noise, dim=1)
+
+
+@torch.no_grad()
+def _key_statistics(flow: SIF, mapping: MappingNetwork) -> None:
+    k = draw_keys(mapping, 4000, torch.Generator().manual_seed(12), flow.params).k
+    flow.key_mean.copy_(k.mean(0))
+    flow.key_scale.copy_(1 / k.std(0))
+
+
+# --- Phase II --------------------------------------------------------------------------------------------------------
+
+_IMAGE_WEIGHTS = {"recovered": (10.0, 1.0, 0.1, 0.01), "other": (0.01, 0.1, 0.1, 0.01)}  # equation 21
+
+
+class PhaseTwo:
+    """Trains SIF and ICL (equations 15-22), everything else fixed, through what happens between the two ends: composite,
+    8-bit rounding, jittered re-alignment, compression."""
+
+    def __init__(
+        self,
+        fixed: Fixed,
+        bank: FaceBank,
+        attributes: AttributeEncoder,
+        mapper: LatentMapper,
+        flow: SIF,
+        compensation: IdentityCompensation,
+        batch: int = 4,
+    ) -> None:
+        self.fixed, self.bank, self.batch = fixed, bank, batch
+        self.attributes, self.mapper = attributes.requires_grad_(False), mapper.requires_grad_(False)
+        self.flow, self.compensation = flow, compensation
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"flow": self.flow, "compensation": self.compensation}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        fixed = self.fixed
+        _, clean, _ = self.bank.draw(self.batch, rng)
+        face = photograph(clean, rng)
+        with torch.no_grad():
+            z = fixed.encoder(face)
+            a = self.attributes(face)
+            mesh = mesh_in_crop(fixed.landmarks, face)
+            mask = _oval(mesh, SIDE)
+        key, wrong = (draw_keys(fixed.mapping, self.batch, rng, self.flow.params) for _ in range(2))
+        hidden = self.flow(z, key)
+        anonymized = self._render(hidden, a, face, mask)
+        second = self._render(self.flow(z, wrong), a, face, mask)
+        arrived = photograph_gently(anonymized, rng)
+        seen = self.compensation(fixed.encoder(arrived))
+        a_seen = self.attributes(arrived)
+        recovered = self._render(self.flow.inverse(seen, key), a_seen, arrived, mask)
+        false = self._render(self.flow.inverse(seen, wrong), a_seen, arrived, mask)
+        e = {
+            name: fixed.encoder(picture)
+            for name, picture in (("anon", anonymized), ("second", second), ("right", recovered), ("wrong", false))
+        }
+        return {
+            "anon": theta_plus(e["anon"], z),  # equation 15
+            "diversity": theta_plus(e["anon"], e["anon"].roll(1, 0)) + theta_plus(e["anon"], e["second"]),  # equation 17
+            "deanon": theta_minus(e["right"], z) + theta_plus(e["wrong"], z),  # equation 18
+            "compensation": theta_minus(seen, hidden.detach()),
+            "image": 0.1
+            * (
+                self._image(recovered, face, mesh, "recovered")
+                + self._image(anonymized, face, mesh, "other")
+                + self._image(false, face, mesh, "other")
+            ),  # equation 20
+        }
+
+    def _render(self, code: Tensor, attributes: Tensor, face: Tensor, mask: Tensor) -> Tensor:
+        render = self.fixed.generator.synthesize(self.mapper(code, attributes), SIDE)
+        return rounded(composite(face, match_tones(render, face, mask), mask))
+
+    def _image(self, picture: Tensor, face: Tensor, mesh: Tensor, kind: str) -> Tensor:
+        l1, lpips, points, parts = _IMAGE_WEIGHTS[kind]
+        found = mesh_in_crop(self.fixed.landmarks, picture)
+        return (
+            l1 * (picture - face).abs().mean()
+            + lpips * perceptual(self.fixed.features, picture, face)
+            + points * 100 * (found - mesh).abs().mean()
+            + parts * (regions(found) - regions(mesh)).square().mean().sqrt()
+        )
+
+    @torch.no_grad()
+    def sheet(self) -> np.ndarray:
+        face, _ = self.bank.held_out(6)
+        rng = torch.Generator().manual_seed(5)
+        key, wrong = (draw_keys(self.fixed.mapping, 6, rng, self.flow.params) for _ in range(2))
+        mask = _oval(mesh_in_crop(self.fixed.landmarks, face), SIDE)
+        a = self.attributes(face)
+        z = self.fixed.encoder(face)
+        columns = [face] + [self._render(self.flow(z, k), a, face, mask) for k in (key, wrong)]
+        seen, a_seen = self.compensation(self.fixed.encoder(columns[1])), self.attributes(columns[1])
+        columns += [self._render(self.flow.inverse(seen, k), a_seen, columns[1], mask) for k in (key, wrong)]
+        return tile(columns)
+
+
+def photograph_gently(faces: Tensor, rng: torch.Generator) -> Tensor:
+    """What becomes of an anonymized photo before it is recovered: re-alignment jitter and re-compression, with gradients
+    (the compression's change is added as a constant)."""
+    faces = jitter(faces, rng, shift=0.006, scale=0.01, turn=0.01)
+    with torch.no_grad():
+        import cv2
+
+        pictures = []
+        for face in faces:
+            pixels = ((face.permute(1, 2, 0).clamp(-1, 1) + 1) * 127.5).round().byte().numpy()
+            quality = int(torch.randint(60, 101, (), generator=rng))
+            data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
+            pictures.append(torch.from_numpy(cv2.imdecode(data, cv2.IMREAD_COLOR).astype(np.float32) / 127.5 - 1))
+        change = torch.stack(pictures).permute(0, 3, 1, 2) - faces
+    return faces + change
+
+
+def _oval(mesh: Tensor, side: int, softness: float = 0.02) -> Tensor:
+    """Soft mask [B, 1, side, side] of the face's outline, by the signed distance to its ellipse."""
+    outline = mesh[:, list(_PARTS["outline"])]
+    low, high = outline.amin(1), outline.amax(1)
+    low = low - (high - low) * mesh.new_tensor([0.0, 0.08])  # a little of the forehead above the mesh
+    centre, half = (low + high) / 2, (high - low) / 2
+    cells = (torch.arange(side, dtype=mesh.dtype, device=mesh.device) + 0.5) / side
+    x = (cells[None] - centre[:, :1]) / half[:, :1]
+    y = (cells[None] - centre[:, 1:]) / half[:, 1:]
+    radius = (x[:, None, :] ** 2 + y[:, :, None] ** 2).sqrt()
+    depth = (1 - radius) * half.mean(1)[:, None, None]
+    return torch.sigmoid((depth - softness) / softness * 3)[:, None]
+
+
+__all__ = ["SIDE", "Fixed", "FlowKey", "FlowWarmUp", "PhaseOne", "PhaseTwo"]

@@ -1,0 +1,118 @@
+"""``anonface train``: from a name to a run. Order: heads, identity, ifadit; each reads what the ones before committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from anonface import weights
+from anonface.backends.arena import keep_large_buffers
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.errors import UsageError
+from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
+from anonface.models.graph import Graph
+from anonface.models.identity import IdentityEncoder
+from anonface.models.sif import SIF
+from anonface.training.data import FaceBank, load_bank
+from anonface.training.heads import HeadsObjective
+from anonface.training.identity import IdentityObjective, start_from_teachers
+from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo
+from anonface.training.loop import LoopSettings, Objective, train
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for; 0 means the recipe's own length, or no limit of time."""
+
+    folder: Path
+    steps: int = 0
+    minutes: float = 0.0
+    seed: int = 1
+    faces: int = 5000
+    device: str = "cpu"
+
+    def settings(self, name: str, steps: int, rate: float, **other: float) -> LoopSettings:
+        minutes = self.minutes
+        return LoopSettings(
+            self.folder / name, self.steps or steps, rate, betas=(0.9, 0.99), seed=self.seed, minutes=minutes, **other
+        )
+
+
+Progress = Callable[[int, int], None]
+
+
+def train_command(what: str, request: Request, progress: Progress = lambda done, total: None) -> Iterator[dict[str, float]]:
+    """Run or resume one recipe; yields the logged losses of every step.
+
+    Args:
+        what: a key of RECIPES.
+        progress: called while faces are rendered beforehand.
+
+    Raises:
+        UsageError: there is no such recipe.
+        WeightsError: a file that the recipe builds on is missing.
+    """
+    if what not in RECIPES:
+        raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {', '.join(RECIPES)}")
+    keep_large_buffers()
+    objective, settings = RECIPES[what](request, progress)
+    yield from train(objective, settings)
+
+
+def _heads(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    objective = HeadsObjective(load_generator(heads=False), load_mapping(), batch=2, pool=192)
+    return objective, request.settings("heads", 2200, 2e-4, clip=2.0)
+
+
+def _identity(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    encoder = IdentityEncoder()
+    start_from_teachers(encoder, weights.graph("teacher-a"), weights.graph("teacher-b"))
+    return IdentityObjective(encoder, _bank(request, progress)), request.settings("identity", 800, 1e-4)
+
+
+def _attributes(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    objective = PhaseOne(_fixed(), _bank(request, progress), rendered_from=1500)
+    return objective, request.settings("attributes", 4000, 5e-4)
+
+
+def _flow(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    fixed, bank = _fixed(), _bank(request, progress)
+    with torch.inference_mode():
+        codes = [fixed.encoder(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)]
+    return FlowWarmUp(SIF(), torch.cat(codes).clone(), fixed.mapping), request.settings("flow", 1500, 3e-4)
+
+
+def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    attributes, mapper, flow = AttributeEncoder(), LatentMapper(), SIF()
+    for module, name in ((attributes, "attributes"), (mapper, "mapper"), (flow, "flow")):
+        weights.load(module, name)
+    objective = PhaseTwo(_fixed(), _bank(request, progress), attributes.eval(), mapper, flow, IdentityCompensation())
+    return objective, request.settings("phase-two", 2000, 4e-4)
+
+
+def _bank(request: Request, progress: Progress) -> FaceBank:
+    file = request.folder / "faces.safetensors"
+    return load_bank(file, load_generator(), load_mapping(), request.faces, progress=progress)
+
+
+def _fixed() -> Fixed:
+    encoder, features = IdentityEncoder(), MobileNetV2Features()
+    weights.load(encoder, "identity")
+    state = {k: v for k, v in weights.tensors("mobilenet-v2").items() if not k.startswith(("classifier", "features.18"))}
+    weights.fit(features, state, source="mobilenet-v2")
+    for module in (encoder, features):
+        module.requires_grad_(False).eval()
+    landmarks = Graph(weights.graph("landmarks")).eval()
+    return Fixed(load_generator(), load_mapping(), encoder, landmarks, features)
+
+
+RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]] = {
+    "heads": _heads,
+    "identity": _identity,
+    "attributes": _attributes,  # phase I
+    "flow": _flow,
+    "ifadit": _phase_two,  # phase II
+}
