@@ -1,1 +1,38 @@
-"""Anonymize faces in photos under a key, and give them back to whoever holds the key."""
+"""Anonymize faces in photos under a key, and give them back to whoever holds the key.
+
+    from anonface import Key, anonymize, recover
+
+    key = Key.generate()
+    hidden = anonymize("photo.jpg", key, "photo.anon.png")
+    recover("photo.anon.png", key, "photo.recovered.png")
+
+Both take arrays as well; ``Engine`` chooses device, detector and the like, and may be shared between calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anonface.batch import anonymize, recover
+    from anonface.keys import Key
+    from anonface.pipeline import Engine
+
+__version__ = "0.1.0"
+__all__ = ["Engine", "Key", "anonymize", "recover"]
+
+_HOMES = {
+    "Engine": "anonface.pipeline",
+    "Key": "anonface.keys",
+    "anonymize": "anonface.batch",
+    "recover": "anonface.batch",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for, so that ``import anonface`` is instant."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,923 @@
+"""The command line: parse, call, print, exit. Nothing else in the package prints or exits.
+
+Results go to stdout, everything else to stderr. Every failure is one line ``anonface: error: ...``, where there is a
+remedy a line ``hint: ...``, and an exit code of ``errors.py``. No secret is ever taken from the arguments. Imports are
+made where they are used, so that help, ``keygen`` and ``inspect`` start at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from anonface.errors import AnonfaceError, ImageError, KeyFileError, LimitError, NoFaceError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from anonface.batch import Job, Outcome
+    from anonface.container import Header
+    from anonface.keys import Argon2, Key
+    from anonface.pipeline import Engine, FaceReport
+    from anonface.weights import Status
+
+INTERRUPTED, TERMINATED = 130, 143
+PARTLY_FAILED, NOT_READY = 3, 9
+
+app = typer.Typer(
+    name="anonface",
+    help="Anonymize faces in photos under a key, and give them back to whoever holds the key.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+weights_app = typer.Typer(help="Network weights: what there is, fetch, check, terms.", rich_markup_mode=None)
+app.add_typer(weights_app, name="weights")
+
+Paths = Annotated[
+    list[str], typer.Argument(metavar="PATH", help="Photos, folders, or quoted patterns ('a/**/*.jpg').")
+]
+Output = Annotated[
+    str | None,
+    typer.Option("-o", "--output", help="File for one photo, folder for several. Default: beside each photo."),
+]
+KeyFile = Annotated[
+    Path | None, typer.Option(help="Key file, see `anonface keygen`. Without one, a passphrase is used.")
+]
+PassphraseFile = Annotated[
+    Path | None, typer.Option(help="File holding the passphrase; else ANONFACE_PASSPHRASE, else a prompt.")
+]
+StrictKeys = Annotated[bool, typer.Option("--strict-keys", help="Refuse a key file that others can read.")]
+Sidecar = Annotated[
+    str | None, typer.Option(help="Record beside the image instead of in it: file for one photo, folder for several.")
+]
+Seal = Annotated[
+    str, typer.Option(help="What is stored for recovery. This version: none, the networks alone lead back.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Backend = Annotated[str, typer.Option(help="ifadit, or ifadit-official with the authors' weights.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Faces at a time; fewer need less memory.")]
+Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
+Parser = Annotated[str, typer.Option(help="landmarks, bisenet or parsenet.")]
+Refine = Annotated[int | None, typer.Option(min=0, help="Optimisation steps a face. 0: the networks alone.")]
+Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
+Quality = Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG and WebP; 95 when left out.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
+SkipExisting = Annotated[bool, typer.Option("--skip-existing", help="Pass over photos whose output exists.")]
+Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="Look into folders of folders.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON result on stdout.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing.")]
+MaxPixels = Annotated[int, typer.Option(min=1, help="Refuse larger photos.")]
+
+
+@dataclass
+class Session:
+    """What holds for the whole invocation."""
+
+    as_json: bool
+    debug: bool = False
+
+
+def main() -> None:
+    """Entry point of the ``anonface`` command."""
+    import signal
+
+    # As an exception, so that a terminated run tidies up and reports as an interrupted one does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    session = Session(as_json="--json" in args)
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(list(args) or ["--help"], prog_name="anonface", standalone_mode=False, obj=session) or 0
+        if code == INTERRUPTED:
+            _say("anonface: interrupted")
+        return code
+    except typer.Abort:
+        _say("anonface: interrupted")
+        return INTERRUPTED
+    except typer.TyperException as error:
+        failure: AnonfaceError = UsageError(_sentence(error.format_message()), _usage_hint(error))
+    except Exception as error:
+        from anonface.batch import explained
+
+        failure = explained(error)
+    _complain(failure, session)
+    if session.as_json:
+        _print_json({"exit": failure.exit_code, "error": _error_json(failure)})
+    return failure.exit_code
+
+
+@app.callback()
+def _options(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print where an error arose.")] = False,
+) -> None:
+    if version:
+        from anonface import __version__
+
+        print(f"anonface {__version__}")
+        raise typer.Exit
+    ctx.obj.debug = debug
+
+
+# --- Keys ------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def keygen(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The key file to make; never replaced.")],
+    passphrase: Annotated[bool, typer.Option("--passphrase", help="Wrap the key in a passphrase, asked for.")] = False,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Make a key file, readable by you alone."""
+    from anonface.keys import Key, write_key_file
+
+    secret = _passphrase(passphrase_file, twice=True) if passphrase or passphrase_file else None
+    write_key_file(file, Key.generate(), secret)
+    _say(f"anonface: made {file}; without it no photo made under it leads back")
+
+
+def _passphrase(file: Path | None, *, twice: bool = False) -> str:
+    """From the file, the environment or the terminal, in this order.
+
+    Raises:
+        KeyFileError: none of them has one.
+    """
+    if file:
+        try:
+            text = file.read_text("utf-8").removesuffix("\n").removesuffix("\r")
+        except (OSError, UnicodeDecodeError) as error:
+            raise KeyFileError(f"the passphrase file {file} cannot be read: {error}") from error
+    elif text := os.environ.get("ANONFACE_PASSPHRASE", ""):
+        pass
+    elif sys.stdin.isatty():
+        text = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
+    else:
+        raise KeyFileError(
+            "no key is given",
+            "--key-file FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
+        )
+    if not text:
+        raise KeyFileError("the passphrase is empty")
+    return text
+
+
+def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool) -> Key:
+    from anonface.keys import MAX_KEY_FILE, WRAPPED_PREFIX, Key, loose_permissions
+
+    if loose_permissions(file):
+        if strict:
+            raise KeyFileError(f"key file {str(file)!r} can be read by others", f"chmod 600 {file}")
+        _say(f"anonface: warning: key file {str(file)!r} can be read by others (chmod 600 mends it)")
+    try:
+        with file.open("rb") as stream:  # once: it may be a pipe
+            data = stream.read(MAX_KEY_FILE + 1)
+    except OSError as error:
+        raise KeyFileError(f"key file {str(file)!r} cannot be read: {error.strerror}") from error
+    wrapped = data.lstrip().upper().startswith(WRAPPED_PREFIX.encode())
+    try:
+        return Key.from_bytes(data, _passphrase(passphrase_file) if wrapped else None)
+    except KeyFileError as error:
+        raise KeyFileError(f"key file {str(file)!r}: {error.message}", error.hint) from error
+
+
+@dataclass
+class Secret:
+    """A key file's key, or a passphrase: its key depends on each photo's stretching parameters."""
+
+    key: Key | None
+    passphrase: str = ""
+    stretched: dict[Argon2, Key] = field(default_factory=dict)
+
+    def fresh(self) -> tuple[Key, Argon2 | None]:
+        """The key to anonymize with; a passphrase is stretched once a run."""
+        from anonface.keys import Argon2
+
+        if self.key:
+            return self.key, None
+        kdf = Argon2.fresh()
+        return self._stretch(kdf), kdf
+
+    def of(self, header: Header | None) -> Key:
+        """The key to recover with.
+
+        Raises:
+            KeyFileError: the photo was made under the other kind of secret.
+        """
+        kdf = header.kdf if header else None
+        if self.key:
+            if kdf:
+                raise KeyFileError("this photo was made under a passphrase, not a key file", "leave --key-file out")
+            return self.key
+        if kdf is None:
+            raise KeyFileError("this photo was made under a key file, not a bare passphrase", "name it with --key-file")
+        return self._stretch(kdf)
+
+    def _stretch(self, kdf: Argon2) -> Key:
+        from anonface.keys import Key
+
+        if kdf not in self.stretched:
+            self.stretched[kdf] = Key.from_passphrase(self.passphrase, kdf)
+        return self.stretched[kdf]
+
+
+def _secret(key_file: Path | None, passphrase_file: Path | None, strict: bool, stateless: bool = False) -> Secret:
+    if key_file:
+        return Secret(_key_of_file(key_file, passphrase_file, strict))
+    if stateless:
+        raise UsageError(
+            "--stateless needs a key file: a bare passphrase's salt would have to be stored in the photo",
+            "`anonface keygen FILE --passphrase` wraps a key in a passphrase; then --key-file FILE",
+        )
+    return Secret(None, _passphrase(passphrase_file))
+
+
+# --- Photos ----------------------------------------------------------------------------------------------------------
+
+
+@app.command(short_help="Make everybody in photos somebody else.")
+def anonymize(
+    ctx: typer.Context,
+    paths: Paths,
+    output: Output = None,
+    key_file: KeyFile = None,
+    passphrase_file: PassphraseFile = None,
+    strict_keys: StrictKeys = False,
+    consistent: Annotated[
+        bool, typer.Option("--consistent", help="One person becomes one other person in all photos under the key.")
+    ] = False,
+    stateless: Annotated[
+        bool, typer.Option("--stateless", help="Store nothing in the photo; implies --consistent.")
+    ] = False,
+    sidecar: Sidecar = None,
+    seal: Seal = "none",
+    device: Device = "auto",
+    backend: Backend = "ifadit",
+    batch_size: BatchSize = 4,
+    detector: Detector = "yunet",
+    parser: Parser = "landmarks",
+    refine: Refine = None,
+    box: Annotated[
+        list[str] | None,
+        typer.Option(metavar="X,Y,W,H", help="A face that the detector misses, in pixels; repeatable."),
+    ] = None,
+    format: Format = None,
+    quality: Quality = None,
+    overwrite: Overwrite = False,
+    skip_existing: SkipExisting = False,
+    recursive: Recursive = False,
+    max_pixels: MaxPixels = 64_000_000,
+    offline: Offline = False,
+    as_json: AsJson = False,
+) -> int:
+    """Make everybody in the photos somebody else: photo.jpg -> photo.anon.png."""
+    from anonface import batch
+
+    _check_options(seal, overwrite, skip_existing, offline)
+    if stateless and sidecar:
+        raise UsageError("--stateless stores no record, so there is none to write into a --sidecar")
+    boxes = [_box(text) for text in box or ()]
+    jobs = batch.plan(paths, "anonymize", output=output, format=format, sidecar=sidecar, recursive=recursive)
+    _check_quality(quality, jobs)
+    if boxes and len(jobs) > 1:
+        raise UsageError("--box belongs to one photo", "anonymize that photo alone")
+    key, kdf = _secret(key_file, passphrase_file, strict_keys, stateless).fresh()
+    engine = LazyEngine(backend, device, detector, parser, refine, batch_size)
+
+    def treat(job: Job) -> Sequence[FaceReport]:
+        return batch.anonymize(
+            job.source,
+            key,
+            job.target,
+            engine=engine,
+            consistent=consistent,
+            stateless=stateless,
+            boxes=boxes,
+            kdf=kdf,
+            sidecar=job.sidecar,
+            quality=quality or batch.QUALITY,
+            overwrite=overwrite,
+            max_pixels=max_pixels,
+        ).faces
+
+    return _do(ctx.obj, jobs, treat, engine, overwrite, skip_existing)
+
+
+@app.command(short_help="Lead anonymized photos back.")
+def recover(
+    ctx: typer.Context,
+    paths: Paths,
+    output: Output = None,
+    key_file: KeyFile = None,
+    passphrase_file: PassphraseFile = None,
+    strict_keys: StrictKeys = False,
+    stateless: Annotated[
+        bool, typer.Option("--stateless", help="Use pixels and key alone: for photos anonymized so.")
+    ] = False,
+    sidecar: Sidecar = None,
+    seal: Seal = "none",
+    device: Device = "auto",
+    backend: Backend = "ifadit",
+    batch_size: BatchSize = 4,
+    detector: Detector = "yunet",
+    parser: Parser = "landmarks",
+    refine: Refine = None,
+    format: Format = None,
+    quality: Quality = None,
+    overwrite: Overwrite = False,
+    skip_existing: SkipExisting = False,
+    recursive: Recursive = False,
+    max_pixels: MaxPixels = 64_000_000,
+    offline: Offline = False,
+    as_json: AsJson = False,
+) -> int:
+    """Lead anonymized photos back: photo.anon.png -> photo.recovered.png. A wrong key leads to yet another person."""
+    from anonface import batch
+
+    _check_options(seal, overwrite, skip_existing, offline)
+    if stateless and sidecar:
+        raise UsageError("--stateless uses no record, so a --sidecar has no say")
+    jobs = batch.plan(paths, "recover", output=output, format=format, sidecar=sidecar, recursive=recursive)
+    _check_quality(quality, jobs)
+    secret = _secret(key_file, passphrase_file, strict_keys, stateless)
+    engine = LazyEngine(backend, device, detector, parser, refine, batch_size)
+
+    def treat(job: Job) -> Sequence[FaceReport]:
+        return batch.recover(
+            job.source,
+            secret.of,
+            job.target,
+            engine=engine,
+            sidecar=job.sidecar,
+            stateless=stateless,
+            quality=quality or batch.QUALITY,
+            overwrite=overwrite,
+            max_pixels=max_pixels,
+        ).faces
+
+    return _do(ctx.obj, jobs, treat, engine, overwrite, skip_existing)
+
+
+def _check_options(seal: str, overwrite: bool, skip_existing: bool, offline: bool) -> None:
+    if seal != "none":
+        raise UsageError(f"there is no --seal {seal!r} in this version", "leave it out, or say --seal none")
+    if overwrite and skip_existing:
+        raise UsageError("--overwrite and --skip-existing exclude each other")
+    if offline:
+        os.environ["ANONFACE_OFFLINE"] = "1"
+
+
+def _check_quality(quality: int | None, jobs: Sequence[Job]) -> None:
+    if quality and all(job.target.suffix.lower() == ".png" for job in jobs):
+        raise UsageError("PNG knows no --quality", "choose --format jpeg or webp, or leave --quality out")
+
+
+def _box(text: str) -> tuple[float, float, float, float]:
+    try:
+        x, y, width, height = (float(part) for part in text.split(","))
+    except ValueError:
+        width = height = 0.0
+    if not (width > 0 and height > 0):
+        raise UsageError(
+            f"--box {text!r} is not X,Y,W,H in pixels, with a width and a height", "for example 120,80,64,64"
+        )
+    return x, y, width, height
+
+
+class LazyEngine:
+    """Makes the engine when the first photo is ready for it, and says its device."""
+
+    def __init__(
+        self, backend: str, device: str, detector: str, parser: str, refine: int | None, batch_size: int
+    ) -> None:
+        self._settings = (backend, device, detector, parser, refine, batch_size)
+        self._engine: Engine | None = None
+
+    def __call__(self) -> Engine:
+        if self._engine is None:
+            from anonface.pipeline import Engine
+
+            if self._settings[0] == "ifadit":
+                _fetch_missing()
+            self._engine = Engine(*self._settings)
+            _say(f"anonface: device {self._engine.device_name}")
+        return self._engine
+
+    @property
+    def device_name(self) -> str | None:
+        """None as long as nothing needed an engine."""
+        return self._engine.device_name if self._engine else None
+
+
+def _do(
+    session: Session,
+    jobs: Sequence[Job],
+    treat: Callable[[Job], Sequence[FaceReport]],
+    engine: LazyEngine,
+    overwrite: bool,
+    skip_existing: bool,
+) -> int:
+    """Run the jobs, report each, and sum up."""
+    from anonface.batch import run as run_jobs
+
+    outcomes: list[Outcome] = []
+    started = time.monotonic()
+    stop: BaseException | None = None
+    with _progress("photos", len(jobs)) as advance:
+        try:
+            for outcome in run_jobs(jobs, treat, overwrite=overwrite, skip_existing=skip_existing):
+                outcomes.append(outcome)
+                if len(jobs) > 1 or outcome.state != "failed":
+                    _say(_line(outcome))
+                faces = sum(len(done.faces) for done in outcomes)
+                advance(len(outcomes), f"{faces} faces, {faces / (time.monotonic() - started):.2f}/s")
+        except (AnonfaceError, KeyboardInterrupt, SystemExit) as error:
+            stop = error
+    failed = [outcome for outcome in outcomes if outcome.error]
+    if len(jobs) > 1:
+        _sum_up(outcomes, len(jobs), time.monotonic() - started)
+    fatal = failed[0].error if failed and len(jobs) == 1 else stop if isinstance(stop, AnonfaceError) else None
+    if fatal:
+        _complain(fatal, session, jobs[0].source if len(jobs) == 1 else None)
+    if isinstance(stop, KeyboardInterrupt):
+        code = INTERRUPTED
+    elif isinstance(stop, SystemExit):
+        code = TERMINATED
+    else:
+        code = fatal.exit_code if fatal else PARTLY_FAILED if failed else 0
+    if session.as_json:
+        _print_json(
+            {
+                "exit": code,
+                "device": engine.device_name,
+                "seconds": round(time.monotonic() - started, 3),
+                "error": _error_json(fatal) if fatal else None,
+                "photos": [_outcome_json(outcome) for outcome in outcomes],
+            }
+        )
+    if session.debug:
+        _print_traces(outcome.error for outcome in failed)
+    return code
+
+
+def _line(outcome: Outcome) -> str:
+    job = outcome.job
+    if outcome.error:
+        return f"{job.source}: failed: {outcome.error.message}"
+    if outcome.state == "skipped":
+        return f"{job.source}: skipped, {job.target} exists"
+    mosaics = [face for face in outcome.faces if face.kind == "mosaic"]
+    covered = f", {len(mosaics)} of them under a mosaic ({'; '.join(_reasons(mosaics))})" if mosaics else ""
+    return f"{job.source} -> {job.target}: {_count(len(outcome.faces), 'face')}{covered}, {outcome.seconds:.1f} s"
+
+
+def _reasons(mosaics: Sequence[FaceReport]) -> list[str]:
+    return list(dict.fromkeys(face.reason for face in mosaics))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float) -> None:
+    by_state = {state: [o for o in outcomes if o.state == state] for state in ("done", "skipped", "failed")}
+    faces = sum(len(outcome.faces) for outcome in outcomes)
+    parts = [f"{len(found)} {state}" for state, found in by_state.items() if found]
+    if planned > len(outcomes):
+        parts.append(f"{planned - len(outcomes)} not reached")
+    _say(f"{_count(planned, 'photo')}: {', '.join(parts)}; {_count(faces, 'face')} in {seconds:.1f} s")
+    if failures := by_state["failed"]:
+        width = max(len(_shown(outcome.job.source)) for outcome in failures)
+        _say(f"{'exit':>4}  {'photo':{width}}  reason")
+        for outcome in failures:
+            assert outcome.error
+            _say(f"{outcome.error.exit_code:4}  {_shown(outcome.job.source):{width}}  {outcome.error.message}")
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    job = outcome.job
+    return {
+        "input": str(job.source),
+        "output": str(job.target) if outcome.state == "done" else None,
+        "sidecar": str(job.sidecar) if job.sidecar and outcome.state == "done" else None,
+        "state": outcome.state,
+        "seconds": round(outcome.seconds, 3),
+        "faces": [
+            {"index": face.index, "kind": face.kind, "reason": face.reason, "box": [round(v, 1) for v in face.box]}
+            for face in outcome.faces
+        ],
+        # Without a seal nobody can tell a right key from a wrong one.
+        **({"verified": "unknown"} if job.direction == "recover" else {}),
+        "error": _error_json(outcome.error) if outcome.error else None,
+    }
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An anonymized photo, or a sidecar (.anf).")],
+    as_json: AsJson = False,
+) -> None:
+    """Show the record in a photo. Needs no key and changes nothing."""
+    from dataclasses import asdict
+
+    from anonface.batch import header_of_file
+
+    header = header_of_file(file)
+    facts = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(header).items()}
+    if as_json:
+        _print_json({"exit": 0, "input": str(file), **facts})
+        return
+    faces = facts.pop("faces")
+    for name, value in facts.items():
+        print(_shown(f"{name:15} {value}"))
+    for number, face in enumerate(faces):
+        corners = " ".join(f"({x:g}, {y:g})" for x, y in face["quad"])
+        print(_shown(f"face {number:<10} {face['kind']} {corners}"))
+
+
+@app.command(short_help="Make a contact sheet of photos.")
+def compare(
+    ctx: typer.Context,
+    paths: Paths,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The sheet, a PNG.")],
+    key_file: KeyFile = None,
+    passphrase_file: PassphraseFile = None,
+    strict_keys: StrictKeys = False,
+    device: Device = "auto",
+    backend: Backend = "ifadit",
+    detector: Detector = "yunet",
+    parser: Parser = "landmarks",
+    refine: Refine = None,
+    cell: Annotated[int, typer.Option(min=64, max=1024, help="Side of a picture on the sheet, in pixels.")] = 256,
+    overwrite: Overwrite = False,
+    recursive: Recursive = False,
+    max_pixels: MaxPixels = 64_000_000,
+    offline: Offline = False,
+) -> int:
+    """Lay out original, anonymized, second key, recovered and wrong key side by side, recovered from pixels alone."""
+    from anonface import batch
+
+    _check_options("none", overwrite, False, offline)
+    if output.suffix.lower() != ".png":
+        raise UsageError(f"the sheet {output} must be a .png")
+    from anonface.evaluation.sheet import contact_sheet, versions
+    from anonface.imagefile import Photo, encode_photo, write_atomic
+    from anonface.keys import Key
+
+    photos = [source for _, source in batch.find(paths, "anonymize", recursive)]
+    batch.check_target(output, None, overwrite)
+    key, _ = _secret(key_file, passphrase_file, strict_keys).fresh()
+    second = Key.generate()
+    engine = LazyEngine(backend, device, detector, parser, refine, 1)
+    rows: list[Sequence[NDArray[np.uint8]]] = []
+    captions: list[str] = []
+    failures: list[AnonfaceError] = []
+    with _progress("photos", len(photos)) as advance:
+        for done, photo in enumerate(photos, start=1):
+            try:
+                _, opened = batch.open_photo(photo, max_pixels)
+                rows.append(versions(engine(), opened.pixels, key, second))
+                captions.append(photo.name)
+            except (ImageError, NoFaceError, LimitError) as error:
+                failures.append(error)
+                if len(photos) > 1:
+                    _say(f"{photo}: failed: {error.message}")
+            advance(done, "")
+    if rows:
+        sheet = contact_sheet(rows, captions=[_shown(caption) for caption in captions], cell=cell)
+        write_atomic(output, encode_photo(Photo(sheet, None, None, "png")), overwrite=overwrite)
+        _say(f"anonface: made {output} of {_count(len(rows), 'photo')}")
+    if len(photos) == 1 and failures:
+        _complain(failures[0], ctx.obj, photos[0])
+        return failures[0].exit_code
+    return PARTLY_FAILED if failures else 0
+
+
+# --- Judging and training --------------------------------------------------------------------------------------------
+
+
+@app.command(short_help="Measure privacy and recovery on photos.")
+def evaluate(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Photos; identities.csv (file,identity) may name people.")
+    ],
+    keys: Annotated[int, typer.Option(min=1, help="Keys tried on each photo.")] = 4,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many photos.")] = None,
+    split: Annotated[
+        Literal["all", "even", "odd"], typer.Option(help="People of even or odd rank in identities.csv only.")
+    ] = "all",
+    device: Device = "auto",
+    backend: Backend = "ifadit",
+    detector: Detector = "yunet",
+    parser: Parser = "landmarks",
+    refine: Refine = None,
+    offline: Offline = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
+    _check_options("none", False, False, offline)
+    from anonface.evaluation import report as reports
+    from anonface.evaluation.run import Judges, look_at_originals
+    from anonface.evaluation.run import evaluate as measure
+
+    judges = Judges()
+    with _progress("originals", 0) as advance:
+        originals = look_at_originals(folder, judges, progress=lambda done, total: advance(done, "", total))
+    engine = LazyEngine(backend, device, detector, parser, refine, 1)()
+    with _progress("photos", 0) as advance:
+        report = measure(
+            engine,
+            folder,
+            keys_per_photo=keys,
+            limit=limit,
+            split=split,
+            judges=judges,
+            originals=originals,
+            progress=lambda done, total: advance(done, "", total),
+        )
+    if as_json:
+        print(reports.to_json(report))
+    elif markdown:
+        print(reports.markdown(report))
+    else:
+        from rich.console import Console
+
+        console = Console()
+        for table in reports.tables(report):
+            console.print(table)
+
+
+@app.command()
+def train(
+    what: Annotated[Literal["identity", "heads", "ifadit"], typer.Argument(help="Which networks.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],
+    steps: Annotated[int, typer.Option(min=1, help="Length of the run.")] = 10_000,
+    minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0: never.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
+    device: Device = "auto",
+) -> None:
+    """Train networks on synthetic faces. Resumable; logs losses and contact sheets."""
+    from anonface.training.run import train_command
+
+    train_command(what, folder, steps, minutes, seed, device)
+
+
+# --- Weights and health ----------------------------------------------------------------------------------------------
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: see the command.")]
+
+
+@weights_app.command("list")
+def list_weights(as_json: AsJson = False) -> None:
+    """All files, what they are for and where they stand."""
+    from anonface import weights
+
+    found = weights.status()
+    if as_json:
+        _print_json({"exit": 0, "cache": str(weights.cache_dir()), "files": [_status_json(status) for status in found]})
+        return
+    rows = [(s.entry.name, s.state, s.entry.needed_for, _megabytes(s.entry.size), s.entry.role) for s in found]
+    _table(("name", "state", "needed for", "MB", "what it is"), rows)
+
+
+@weights_app.command("pull")
+def pull_weights(
+    names: Names = None,
+    accept_unknown: Annotated[
+        bool, typer.Option("--accept-unknown", help="Trust files whose sha256 nobody has published, and pin it.")
+    ] = False,
+    needed_for: Annotated[
+        Literal["run", "evaluation", "training"], typer.Option(help="Which files, when none is named.")
+    ] = "run",
+) -> None:
+    """Fetch files now, by default all that running needs, so that nothing is fetched later."""
+    from anonface import weights
+
+    wanted = names or [entry.name for entry in weights.entries() if entry.needed_for == needed_for]
+    with _download_progress() as progress:
+        paths = weights.pull(wanted, progress, accept_unknown=accept_unknown)
+    _say(f"anonface: {_count(len(paths), 'file')} ready")
+
+
+@weights_app.command("verify")
+def verify_weights(names: Names = None) -> int:
+    """Read and hash again every file that is here; exit 9 when one is wrong, or one that running needs is missing."""
+    from anonface import weights
+
+    found = [status for status in weights.verify(names or None) if status.state != "missing" or names or _runs(status)]
+    _table(("name", "state", "file"), [(s.entry.name, s.state, str(s.path or "")) for s in found])
+    return NOT_READY if any(status.state in ("missing", "wrong") for status in found) else 0
+
+
+@weights_app.command("licenses")
+def weights_licenses(names: Names = None) -> None:
+    """The terms of every file."""
+    from anonface import weights
+
+    for entry in map(weights.entry, names) if names else weights.entries():
+        print(_shown(f"{entry.name}: {entry.licence}. {entry.made_how}".rstrip()))
+        if entry.licence_note:
+            print(_shown(f"    {entry.licence_note}"))
+
+
+@app.command(short_help="Say whether this machine is ready.")
+def doctor(as_json: AsJson = False) -> int:
+    """Say whether this machine is ready, and what is missing. Fetches and changes nothing."""
+    checks = list(_checks())
+    ready = all(check["ok"] for check in checks if check["needed"])
+    code = 0 if ready else NOT_READY
+    if as_json:
+        _print_json({"exit": code, "ready": ready, "checks": checks})
+        return code
+    for check in checks:
+        mark = "ok" if check["ok"] else "MISSING" if check["needed"] else "absent"
+        print(_shown(f"{mark:8} {check['name']:12} {check['detail']}"))
+    print("ready" if ready else "not ready")
+    return code
+
+
+def _checks() -> Iterator[dict[str, Any]]:
+    import platform
+    from importlib import metadata
+
+    from anonface import __version__, weights
+
+    def check(name: str, ok: bool, detail: str, needed: bool = True) -> dict[str, Any]:
+        return {"name": name, "ok": ok, "needed": needed, "detail": detail}
+
+    yield check("anonface", True, f"{__version__}, Python {platform.python_version()}, {platform.platform()}")
+    for package, needed in (("torch", True), ("opencv-python", True), ("cryptography", True), ("dlib-bin", False)):
+        try:
+            yield check(package, True, metadata.version(package), needed)
+        except metadata.PackageNotFoundError:
+            hint = "reinstall anonface" if needed else "only for `evaluate`: install anonface[evaluation]"
+            yield check(package, False, hint, needed)
+    try:
+        import torch
+
+        gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        yield check("cpu", True, _count(torch.get_num_threads(), "thread"))
+        yield check("cuda", bool(gpus), ", ".join(gpus) or "no device: --device cpu is used", needed=False)
+    except (ImportError, OSError) as error:
+        yield check("cpu", False, f"torch cannot be loaded: {error}")
+    missing = [status.entry for status in weights.status() if _runs(status) and status.state != "ready"]
+    size = _megabytes(sum(entry.size for entry in missing))
+    names = ", ".join(entry.name for entry in missing)
+    yield check("weights", not missing, f"{names} ({size} MB): `anonface weights pull`" if missing else "all here")
+    cache = weights.cache_dir()
+    folder = next(place for place in (cache, *cache.parents) if place.exists())
+    yield check("cache", os.access(folder, os.W_OK), str(cache), needed=False)
+
+
+def _runs(status: Status) -> bool:
+    return status.entry.needed_for == "run"
+
+
+def _status_json(status: Status) -> dict[str, Any]:
+    entry = status.entry
+    return {
+        "name": entry.name,
+        "state": status.state,
+        "path": str(status.path) if status.path else None,
+        "needed_for": entry.needed_for,
+        "bytes": entry.size,
+        "sha256": entry.sha256,
+        "licence": entry.licence,
+    }
+
+
+def _fetch_missing() -> None:
+    """Bring what running needs, showing progress; the engine would fetch the same silently."""
+    from anonface import weights
+
+    missing = [status.entry for status in weights.status() if _runs(status) and status.state != "ready"]
+    if missing:
+        size = _megabytes(sum(entry.size for entry in missing))
+        _say(f"anonface: fetching network weights once, {size} MB into {weights.cache_dir()}")
+        with _download_progress() as progress:
+            weights.pull([entry.name for entry in missing], progress)
+
+
+# --- Saying things ---------------------------------------------------------------------------------------------------
+
+
+def _shown(value: object) -> str:
+    """Text on one line, whatever a file name holds: what does not print is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(value))
+
+
+def _say(text: str) -> None:
+    print(_shown(text), file=sys.stderr, flush=True)
+
+
+def _print_json(result: object) -> None:
+    import json
+
+    print(json.dumps(result))
+
+
+def _error_json(error: AnonfaceError) -> dict[str, Any]:
+    return {"code": error.exit_code, "message": error.message, "hint": error.hint}
+
+
+def _complain(error: AnonfaceError, session: Session, about: Path | None = None) -> None:
+    """The error line, after the file it is about unless the message names it, and the hint."""
+    subject = f"{about}: " if about is not None and str(about) not in error.message else ""
+    _say(f"anonface: error: {subject}{error.message}")
+    if error.hint:
+        _say(f"hint: {error.hint}")
+    if session.debug:
+        _print_traces([error])
+
+
+def _print_traces(errors: Iterable[AnonfaceError | None]) -> None:
+    import traceback
+
+    for error in filter(None, errors):
+        traceback.print_exception(error)
+
+
+def _sentence(text: str) -> str:
+    """Of the option parser's messages: one line, without the full stop."""
+    return " ".join(text.split()).rstrip(".")
+
+
+def _usage_hint(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path} --help" if context else "anonface --help"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f}" if size else "?"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns; the last one is as long as it likes."""
+    widths = [max(len(row[column]) for row in (columns, *rows)) for column in range(len(columns) - 1)]
+    for row in (columns, *rows):
+        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
+        print(_shown("  ".join((*cells, row[-1]))))
+
+
+Advance = Callable[..., None]
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Advance]:
+    """Gives ``advance(done, text, total)``: a bar on stderr where that is a terminal, else nothing."""
+    if not sys.stderr.isatty() or total == 1:
+        yield lambda done, text, total=0: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[text]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total or None, text="")
+
+        def advance(done: int, text: str, total: int = total) -> None:
+            bar.update(task, completed=done, total=total or None, text=text)
+
+        yield advance
+
+
+@contextmanager
+def _download_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Gives the progress function that the weights room calls: bars on a terminal, else a line a file."""
+    if not sys.stderr.isatty():
+        begun: set[str] = set()
+
+        def note(name: str, done: int, total: int) -> None:
+            if name not in begun:
+                begun.add(name)
+                _say(f"anonface: fetching {name} ({_megabytes(total)} MB)")
+
+        yield note
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def update(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(_shown(name))
+            bars.update(tasks[name], completed=done, total=total or None)
+
+        yield update
