@@ -23,8 +23,10 @@ from anonface.errors import UsageError
 Pixels = NDArray[np.uint8]
 Points = NDArray[np.float64]
 
-FLOOR = 0.7  # detections that YuNet scores lower are dropped
-TURNED_FLOOR = 0.82  # what lies on its side must be surer
+FLOOR = 0.6  # what YuNet scores lower is not looked at again
+SURE = 0.7  # what is scored so is a face
+SECOND = 0.65  # what is scored lower is one if a closer look shows it upright with this score
+TURNED_SURE = 0.82  # so is what a turned view alone shows if a closer look has this score
 OVERLAP = 0.45  # a detection is a repetition if this share of the smaller box lies in a better one
 # Long sides at which the whole photo is looked at. Small ones find faces that fill the photo, large ones small faces.
 LEVELS = (640, 1600, 4608)
@@ -32,11 +34,11 @@ TILE = 1280  # a level larger than this is looked at in tiles
 TILE_OVERLAP = 256  # so that a face up to this size lies whole in one of them
 RETINA_FLOOR = 0.85
 RETINA_ANCHORS = [[10, 20], [32, 64], [128, 256]]  # px, of the strides 8, 16 and 32
-GREY = 128  # around a view
+GREY = 128  # around a photo
 CLOSE = 192  # px, at which a found face is looked at again
 UPRIGHT_BONUS = 0.01  # so that a face is turned for a reason only
 STEP = 45  # degrees between two such looks
-MARGIN = 1 / 8  # of the side of a view: room around it for faces cut by the photo's border
+MARGIN = 80  # px around the photo at each level: room for faces cut by its border
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,11 @@ def _views(rgb: Pixels) -> Iterator[tuple[Pixels, float, tuple[int, int], int]]:
         scale: float = min(1.0, level / side)
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
         small = rgb if scale == 1 else np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
-        for top, bottom in _spans(size[1]):
-            for left, right in _spans(size[0]):
+        small = np.pad(small, ((MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)), constant_values=GREY)
+        for top, bottom in _spans(len(small)):
+            for left, right in _spans(small.shape[1]):
                 for turns in range(4 if level == LEVELS[0] else 1):
-                    yield small[top:bottom, left:right], scale, (left, top), turns
+                    yield small[top:bottom, left:right], scale, (left - MARGIN, top - MARGIN), turns
 
 
 def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
@@ -99,17 +102,22 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
     standing: list[Face] = []
     turned: list[Face] = []
     for view, scale, offset, turns in _views(rgb):
-        pad = round(MARGIN * max(view.shape[:2]))
-        padded = np.pad(view, ((pad, pad), (pad, pad), (0, 0)), constant_values=GREY)
-        for seen in look(np.ascontiguousarray(np.rot90(padded, turns))):
-            face = _placed(_turned_back(seen, turns, padded.shape), np.array(offset) - pad, 1 / scale)
+        for seen in look(np.ascontiguousarray(np.rot90(view, turns))):
+            face = _placed(_turned_back(seen, turns, view.shape), np.array(offset), 1 / scale)
             x, y, w, h = face.box
             if 0 <= x + w / 2 < width and 0 <= y + h / 2 < height:
                 (turned if turns else standing).append(face)
-    standing, turned = _merge(standing), _merge(turned)
-    turned = [face for face in turned if all(_shared(face, other) < OVERLAP for other in standing)]
-    confirmed = [face for face in (_upright(rgb, face, look) for face in turned) if face.score >= TURNED_FLOOR]
-    return reading_order([*(_upright(rgb, face, look) for face in standing), *confirmed])
+    sure: list[Face] = []
+    for face in _merge(standing):
+        placed, second = _upright(rgb, face, look)
+        if face.score >= SURE or (placed is face and second >= SECOND):
+            sure.append(placed)
+    for face in _merge(turned):
+        if all(_shared(face, other) < OVERLAP for other in sure):
+            placed, second = _upright(rgb, face, look)
+            if second >= TURNED_SURE:
+                sure.append(placed)
+    return reading_order(_merge(sure))
 
 
 def _placed(face: Face, offset: Points, scale: float) -> Face:
@@ -129,19 +137,19 @@ def _turned_back(face: Face, turns: int, shape: tuple[int, ...]) -> Face:
     return _turned_back(once, turns - 1, shape)
 
 
-def _upright(rgb: Pixels, face: Face, look: Callable[[Pixels], list[Face]]) -> Face:
-    """Look at a face again, turned by all angles in steps, and believe the surest look.
+def _upright(rgb: Pixels, face: Face, look: Callable[[Pixels], list[Face]]) -> tuple[Face, float]:
+    """Look at a face again, turned by all angles in steps; returns it as the surest look shows it, and that score.
 
     Detectors see faces that lie on their side or stand on their head, but place the points as if they stood upright.
     """
     region, corner, scale = _surroundings(rgb, face.box)
-    best, most = face, -1.0
-    for angle in range(0, 360, STEP):
-        seen = _close_look(region, angle, look)
-        if seen is not None and seen.score + UPRIGHT_BONUS * (angle == 0) > most:
-            most = seen.score + UPRIGHT_BONUS * (angle == 0)
-            best = _placed(seen, corner * scale, 1 / scale) if angle else face
-    return best
+    looks = {angle: _close_look(region, angle, look) for angle in range(0, 360, STEP)}
+    scores = {angle: seen.score for angle, seen in looks.items() if seen is not None}
+    if not scores:
+        return face, 0.0
+    angle = max(scores, key=lambda angle: scores[angle] + UPRIGHT_BONUS * (angle == 0))
+    seen = looks[angle]
+    return (face if angle == 0 or seen is None else _placed(seen, corner * scale, 1 / scale)), scores[angle]
 
 
 def _surroundings(rgb: Pixels, box: tuple[float, float, float, float]) -> tuple[Pixels, Points, float]:
