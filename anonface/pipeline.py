@@ -1,0 +1,325 @@
+"""One photo in memory: detect -> align -> mask -> backend -> blend, and back.
+
+An :class:`Engine` holds the loaded models, so that many photos pay for them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from anonface.backends.arena import keep_large_buffers
+from anonface.backends.base import Backend, Parameter, build
+from anonface.container import FaceEntry, Header
+from anonface.errors import ContainerError, DeviceError, NoFaceError
+from anonface.faces import align, blend, parse
+from anonface.faces.detect import Face, build_detector, reading_order
+from anonface.keys import CONSISTENT_SALT, Argon2, FaceKey, Key, fresh_salt
+
+Pixels = NDArray[np.uint8]
+Box = tuple[float, float, float, float]
+
+Quad = NDArray[np.float64]
+Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
+
+MOSAIC, SYNTH = "mosaic", "synth"
+# Where FFHQ's alignment puts the five points in its square: eyes, nose tip, mouth corners; and the face's box.
+ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
+ALIGNED_CENTRE, ALIGNED_SIDE = np.array([[0.5, 0.56]]), 0.6
+
+
+@dataclass(frozen=True)
+class FaceReport:
+    """What became of one face: ``kind`` is "synth" or "mosaic"; ``reason`` says why it could not be synthesised."""
+
+    index: int
+    kind: str
+    box: Box
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Anonymized:
+    """The new photo (uint8 [H, W, 3]), its faces, and the header that recovery will want."""
+
+    pixels: Pixels
+    faces: list[FaceReport]
+    header: Header
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """The recovered photo. ``verified`` is "unknown": without a seal nobody can tell a right key from a wrong one."""
+
+    pixels: Pixels
+    faces: list[FaceReport]
+    verified: str = "unknown"
+
+
+@dataclass(frozen=True)
+class _Located:
+    """A face as the pipeline works on it: where it was seen, the square it lies in, and why it cannot be synthesised."""
+
+    box: Box
+    quad: Quad
+    obstacle: str | None
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The crop of one face with the mask of what may change in it."""
+
+    quad: Quad
+    crop: Pixels
+    soft: NDArray[np.float32]
+
+
+class Engine:
+    """Models loaded once, for any number of photos.
+
+    Args:
+        backend: a name of ``backends.base.BACKENDS``.
+        device: ``auto`` (CUDA where there is one, else the CPU), ``cpu``, ``cuda`` or ``cuda:N``.
+        detector, parser: names of ``faces.detect`` and ``faces.parse``.
+        refine: refinement steps; None takes the backend's default, at recovery the header's.
+        batch_size: faces a backend gets at a time; bounds memory.
+        settings: more of the backend's settings.
+
+    Raises:
+        DeviceError: the device is not there.
+        WeightsError, UsageError: as the rooms below raise them.
+    """
+
+    def __init__(
+        self,
+        backend: str = "ifadit",
+        device: str = "auto",
+        detector: str = "yunet",
+        parser: str = "landmarks",
+        refine: int | None = None,
+        batch_size: int = 4,
+        settings: dict[str, Parameter] | None = None,
+    ) -> None:
+        keep_large_buffers()
+        self.device = choose_device(device)
+        self.detector = build_detector(detector)
+        self.parser, self.batch_size, self.refine = parser, batch_size, refine
+        chosen = dict(settings or {}) | ({} if refine is None else {"refine": refine})
+        self.backend: Backend = build(backend, self.device, chosen)
+
+    @property
+    def device_name(self) -> str:
+        """The device in words, for the first line a user sees."""
+        if self.device.type == "cuda":
+            return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
+        return f"cpu ({torch.get_num_threads()} threads)"
+
+    def anonymize(
+        self,
+        pixels: Pixels,
+        key: Key,
+        *,
+        consistent: bool = False,
+        boxes: Sequence[Box] = (),
+        kdf: Argon2 | None = None,
+    ) -> Anonymized:
+        """Make every face of a photo somebody else.
+
+        Args:
+            pixels: uint8 [H, W, 3] RGB, upright.
+            consistent: the same key and person give the same other person in every photo, and key and pixels are
+                enough to come back; otherwise every photo draws its own salt.
+            boxes: faces that no detector sees, as (x, y, w, h).
+            kdf: how the key was made from a passphrase, to be noted in the header.
+
+        Raises:
+            NoFaceError: the photo has no face.
+        """
+        located = self._locate(pixels, boxes)
+        salt = CONSISTENT_SALT if consistent else fresh_salt()
+        result = pixels
+        for face in located:
+            if face.obstacle is not None:
+                result = blend.mosaic(result, face.quad)
+        synth = [face for face in located if face.obstacle is None]
+        # keys count the faces that are synthesised, in the order of the header
+        keys = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
+        result = self._replace(result, [face.quad for face in synth], keys, self.backend.anonymize)
+        header = Header(
+            backend=self.backend.name,
+            parameters={**self.backend.parameters(), "parser": self.parser},
+            flow_salt=salt,
+            consistent=consistent,
+            kdf=kdf,
+            weights_digest=self.backend.digest(),
+            canvas=(pixels.shape[1], pixels.shape[0]),
+            faces=tuple(
+                FaceEntry(quad=_corners(f.quad), kind=SYNTH if f.obstacle is None else MOSAIC) for f in located
+            ),
+        )
+        return Anonymized(result, _report(located), header)
+
+    def recover(self, pixels: Pixels, key: Key, header: Header | None = None) -> Recovered:
+        """Lead an anonymized photo back.
+
+        Args:
+            header: what the anonymized file says; None recovers from pixels and key alone, as ``consistent`` allows.
+
+        Raises:
+            NoFaceError: there is no header, and no face was found.
+            ContainerError: the header is of another backend, other weights or another canvas.
+        """
+        backend = self.backend
+        if header is None:
+            located = self._locate(pixels, ())
+            salt, consistent, parser = CONSISTENT_SALT, True, self.parser
+        else:
+            located, salt, consistent = _from_header(header), header.flow_salt, header.consistent
+            backend, parser = self._fitting(header, pixels)
+        synth = [face.quad for face in located if face.obstacle is None]
+        keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
+        result = self._replace(pixels, synth, keys, backend.recover, parser)
+        return Recovered(result, _report(located))
+
+    def _fitting(self, header: Header, pixels: Pixels) -> tuple[Backend, str]:
+        """The backend under the header's parameters, and the header's parser."""
+        if header.backend != self.backend.name:
+            raise ContainerError(
+                f"this photo was anonymized by backend {header.backend!r}, not {self.backend.name!r}",
+                f"choose --backend {header.backend}",
+            )
+        if header.weights_digest != self.backend.digest():
+            raise ContainerError(
+                "this photo was anonymized with other network weights",
+                "install the version of anonface that made it",
+            )
+        if header.canvas != (pixels.shape[1], pixels.shape[0]):
+            raise ContainerError(
+                f"the photo is {pixels.shape[1]}x{pixels.shape[0]} px, its record says {header.canvas[0]}x{header.canvas[1]}",
+                "it was resized or cropped; a photo made with --stateless can be recovered with --stateless",
+            )
+        parameters = dict(header.parameters)
+        parser = str(parameters.pop("parser", self.parser))
+        if self.refine is not None:
+            parameters["refine"] = self.refine
+        return self.backend.under(parameters), parser
+
+    def _locate(self, pixels: Pixels, boxes: Sequence[Box]) -> list[_Located]:
+        faces = self.detector.detect(pixels)
+        faces = reading_order([*faces, *(align.box_face(pixels, box) for box in boxes)])
+        if not faces:
+            raise NoFaceError("no face was found", "name one with --box x,y,w,h, or try --detector retinaface")
+        return [self._place(pixels, face) for face in faces]
+
+    def _place(self, pixels: Pixels, face: Face) -> _Located:
+        mesh = align.mesh468(pixels, face)
+        obstacle = align.obstacle(face, mesh, pixels.shape)
+        quad = align.ffhq_quad(mesh) if obstacle is None else align.cover_quad(face)
+        return _Located(face.box, align.snap_quad(quad), obstacle)
+
+    def _cut(self, pixels: Pixels, quad: Quad, parser: str) -> _Cut:
+        size = align.crop_size(quad)
+        crop = align.crop(pixels, quad, size)
+        mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
+        return _Cut(quad, crop, blend.soften(parse.face_mask(crop, mesh, size, parser)))
+
+    def _replace(
+        self,
+        pixels: Pixels,
+        quads: list[Quad],
+        keys: list[FaceKey],
+        render: Render,
+        parser: str | None = None,
+    ) -> Pixels:
+        """Render every quad's face anew and blend it in; crops of one size go to the backend together."""
+        cuts = [self._cut(pixels, quad, parser or self.parser) for quad in quads]
+        by_size: dict[int, list[int]] = {}
+        for i, cut in enumerate(cuts):
+            by_size.setdefault(len(cut.crop), []).append(i)
+        renders: dict[int, Pixels] = {}
+        for members in by_size.values():
+            for start in range(0, len(members), self.batch_size):
+                batch = members[start : start + self.batch_size]
+                faces = torch.stack([_to_tensor(cuts[i].crop) for i in batch])
+                masks = torch.stack([torch.from_numpy(cuts[i].soft)[None] for i in batch])
+                with _clear_memory_errors():
+                    images = render(faces, masks, [keys[i] for i in batch])
+                renders.update(zip(batch, map(_to_pixels, images), strict=True))
+        result = pixels
+        for i, cut in enumerate(cuts):
+            lit = blend.match_light(renders[i], cut.crop, cut.soft)
+            grained = blend.match_grain(lit, cut.crop, cut.soft)
+            result = blend.paste(result, grained, cut.soft, cut.quad)
+        return result
+
+
+def choose_device(name: str) -> torch.device:
+    """The device a user asked for; ``auto`` is CUDA where there is one.
+
+    Raises:
+        DeviceError: CUDA was asked for and is not there, or there is no such device. It never falls back silently.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise DeviceError(f"there is no device {name!r}", "choose auto, cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"device {name!r} is not supported", "choose auto, cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise DeviceError(f"{name} was asked for, but this machine has {torch.cuda.device_count()} CUDA devices", "--device cpu works everywhere")
+    return device
+
+
+@contextmanager
+def _clear_memory_errors() -> Iterator[None]:
+    """Say what lowers memory when a device runs out of it."""
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise DeviceError("out of memory while rendering faces", "lower --batch-size, or use --device cpu") from error
+
+
+def _face_in(quad: Quad) -> Face:
+    """The face that an aligned square frames, for the landmark network."""
+    to_photo = align.crop_to_photo(quad, 1)
+    side = ALIGNED_SIDE * align.side_of(quad)
+    x, y = align.transform(to_photo, ALIGNED_CENTRE)[0] - side / 2
+    return Face((float(x), float(y), side, side), align.transform(to_photo, ALIGNED_POINTS), 1.0)
+
+
+def _from_header(header: Header) -> list[_Located]:
+    located = []
+    for entry in header.faces:
+        quad = np.array(entry.quad, np.float64)
+        (left, top), (right, bottom) = quad.min(0), quad.max(0)
+        box = (float(left), float(top), float(right - left), float(bottom - top))
+        located.append(_Located(box, quad, None if entry.kind == SYNTH else "covered by a mosaic, which nothing undoes"))
+    return located
+
+
+def _corners(quad: Quad) -> tuple[tuple[float, float], ...]:
+    return tuple((float(x), float(y)) for x, y in quad)
+
+
+def _report(located: list[_Located]) -> list[FaceReport]:
+    return [
+        FaceReport(i, SYNTH if face.obstacle is None else MOSAIC, face.box, face.obstacle or "")
+        for i, face in enumerate(located)
+    ]
+
+
+def _to_tensor(crop: Pixels) -> torch.Tensor:
+    return torch.from_numpy(crop).permute(2, 0, 1).float() / 127.5 - 1
+
+
+def _to_pixels(image: torch.Tensor) -> Pixels:
+    """[3, R, R] in [-1, 1] -> uint8 [R, R, 3]."""
+    levels = ((image.detach().cpu().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+    return np.ascontiguousarray(levels.permute(1, 2, 0).numpy())
