@@ -32,6 +32,10 @@ class Backend(Protocol):
         """What recovery must know to be this one's inverse; canonical, goes into the header."""
         ...
 
+    def under(self, settings: Settings) -> Backend:
+        """The same loaded networks under other settings, a header's for instance."""
+        ...
+
     def digest(self) -> bytes:
         """SHA-256 over the digests of the weights in use."""
         ...

@@ -9,6 +9,7 @@ inverse is the same on every machine.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -93,6 +94,13 @@ class IFADIT:
     def parameters(self) -> dict[str, Parameter]:
         return {"refine": self.settings.refine}
 
+    def under(self, settings: Settings) -> IFADIT:
+        """The same loaded networks under other settings, a header's for instance."""
+        other = copy.copy(self)
+        other.settings = IFADITSettings.of({**self.parameters(), **settings})
+        other.refinement = replace(self.refinement, steps=other.settings.refine)
+        return other
+
     def digest(self) -> bytes:
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
         return hashlib.sha256("".join(weights.digest(name) for name in names).encode()).digest()
@@ -131,12 +139,3 @@ class IFADIT:
                 render = self.networks.generator.synthesize(w, face.shape[-1])
                 renders.append(match_tones(render, face, mask).clamp(-1, 1))
         return torch.cat(renders)
-
-
-def with_settings(backend: IFADIT, settings: Settings) -> IFADIT:
-    """The same loaded networks under other settings (a header's), without loading anything again."""
-    other = object.__new__(IFADIT)
-    other.__dict__.update(backend.__dict__)
-    other.settings = IFADITSettings.of({**backend.parameters(), **settings})
-    other.refinement = replace(backend.refinement, steps=other.settings.refine)
-    return other

@@ -2,7 +2,7 @@
 
 The released network demodulates its weights beforehand, so a forward pass is a chain of channel scale, fixed
 convolution and leaky ReLU; resolution grows by the inverse Haar wavelet transform. It releases a head for 1024 px only;
-the heads for 128, 256 and 512 px are trained by this project (``anonface train heads``).
+the heads for 256 and 512 px are trained by this project (``anonface train heads``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class MobileStyleGANParams:
     style: int = 512
     base: int = 512
     channels: tuple[int, ...] = (512, 512, 512, 512, 256, 128, 64)
-    early_heads: tuple[tuple[int, int], ...] = ((3, 192), (4, 96), (5, 48))  # (level, width): ends in an image too
+    early_heads: tuple[tuple[int, int], ...] = ((4, 96), (5, 48))  # (level, width): ends in an image too
 
     @property
     def n_latents(self) -> int:
@@ -47,16 +47,16 @@ def inverse_haar(x: Tensor) -> Tensor:
 
 
 class Modulation(nn.Module):
-    """Channel scales from one latent: [B, 512] -> [B, C, 1, 1]."""
+    """Channel scales from one latent: [B, 512] -> [B, C, 1, 1]. ``rate`` tempers how fast the weight learns."""
 
-    def __init__(self, style: int, channels: int, scale: float = 1.0) -> None:
+    def __init__(self, style: int, channels: int, scale: float = 1.0, rate: float = 1.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(channels, style))
         self.bias = nn.Parameter(torch.ones(1, channels))
-        self.scale = scale
+        self.scale, self.rate = scale, rate
 
     def forward(self, w: Tensor) -> Tensor:
-        return ((w @ self.weight.T + self.bias) * self.scale)[:, :, None, None]
+        return ((self.rate * (w @ self.weight.T) + self.bias) * self.scale)[:, :, None, None]
 
 
 class StyledConv(nn.Module):
@@ -137,7 +137,10 @@ class EarlyHead(nn.Module):
     """A head trained here, for a size below 1024 px: a linear reading of the features beside a small nonlinear one.
 
     The layers that it stands in for also set colour and contrast by their latent, so both readings are modulated.
+    RATE and LINEAR_RATE scale parameters whose inputs are many or large, so that one learning rate suits all.
     """
+
+    RATE, LINEAR_RATE = 0.02, 0.05
 
     def __init__(self, style: int, channels: int, hidden: int) -> None:
         super().__init__()
@@ -146,17 +149,17 @@ class EarlyHead(nn.Module):
             nn.Conv2d(channels, hidden, 1),
             nn.LeakyReLU(0.2),
         )
-        self.linear, self.nonlinear = Modulation(style, channels), Modulation(style, hidden)
+        self.linear = Modulation(style, channels, rate=self.RATE)
+        self.nonlinear = Modulation(style, hidden, rate=self.RATE)
         self.weight = nn.Parameter(torch.zeros(12, channels, 1, 1))
         self.weight_nonlinear = nn.Parameter(torch.zeros(12, hidden, 1, 1))
-        self.colour = nn.Linear(style, 12)
-        nn.init.zeros_(self.colour.weight)
+        self.colour = Modulation(style, 12, rate=self.RATE)
         nn.init.zeros_(self.colour.bias)
 
     def forward(self, x: Tensor, w: Tensor) -> Tensor:
-        bands = F.conv2d(x * self.linear(w), self.weight)
+        bands = F.conv2d(x * self.linear(w), self.LINEAR_RATE * self.weight)
         bands = bands + F.conv2d(self.before(x) * self.nonlinear(w), self.weight_nonlinear)
-        return inverse_haar(bands + self.colour(w)[:, :, None, None])
+        return inverse_haar(bands + self.colour(w))
 
 
 class MobileStyleGAN(nn.Module):

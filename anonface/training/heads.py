@@ -1,4 +1,4 @@
-"""Image heads for 128, 256 and 512 px: the released generator has one for 1024 px only.
+"""Image heads for 256 and 512 px: the released generator has one for 1024 px only.
 
 Each head learns to give the area-averaged 1024-px render from the features of its own level, on latents drawn without
 limit (style mixing included). A 1024-px render costs far more than a head's step, so renders are kept in a pool, used
@@ -16,7 +16,7 @@ from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN, haar
 from anonface.training.data import draw_latents, tile
 
 
-TURNS = ("256", "128", "256", "512")  # which head learns at which step
+TURNS = ("256", "256", "512")  # which head learns at which step
 
 
 class HeadsObjective:
@@ -67,7 +67,7 @@ class HeadsObjective:
                 gram, moment = gram + x @ x.T, moment + x @ y[:, ::every].T.double()
             ridge = 1e-3 * torch.eye(len(gram), dtype=torch.float64) * gram.diagonal().mean()
             solution = torch.linalg.solve(gram + ridge, moment).float().T
-            head.weight.copy_(solution[:, :-1, None, None])
+            head.weight.copy_(solution[:, :-1, None, None] / head.LINEAR_RATE)
             head.colour.bias.copy_(solution[:, -1])
             nn.init.normal_(head.weight_nonlinear, std=0.01)
 

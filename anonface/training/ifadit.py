@@ -22,7 +22,7 @@ from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.models.sif import SIF, FlowKey
 from anonface.training.data import FaceBank, draw_keys, jitter, photograph, rounded, tile
 
-SIDE = 128  # px, at which training renders
+SIDE = 128  # px, at which training looks; renders come from the 256-px head
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,10 @@ class Fixed:
     encoder: IdentityEncoder
     landmarks: LandmarkNetwork
     features: MobileNetV2Features
+
+
+def _draw(generator: MobileStyleGAN, w: Tensor) -> Tensor:
+    return F.avg_pool2d(generator.synthesize(w, 2 * SIDE), 2)
 
 
 # --- Losses ----------------------------------------------------------------------------------------------------------
@@ -131,7 +135,7 @@ class PhaseOne:
         half = self.batch // 2
         other = self.codes[index.roll(1)[:half]]
         w = torch.cat([w[half:], self.mapper(other, attributes[:half])])
-        render = self.fixed.generator.synthesize(w, SIDE)
+        render = _draw(self.fixed.generator, w)
         own, swapped = render[: self.batch - half], render[self.batch - half :]
         with torch.no_grad():
             mesh = mesh_in_crop(self.fixed.landmarks, clean)
@@ -283,7 +287,7 @@ class PhaseTwo:
         }
 
     def _render(self, code: Tensor, attributes: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-        render = self.fixed.generator.synthesize(self.mapper(code, attributes), SIDE)
+        render = _draw(self.fixed.generator, self.mapper(code, attributes))
         return rounded(composite(face, match_tones(render, face, mask), mask))
 
     def _image(self, picture: Tensor, face: Tensor, mesh: Tensor, kind: str) -> Tensor:

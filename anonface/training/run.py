@@ -64,7 +64,7 @@ def train_command(what: str, request: Request, progress: Progress = lambda done,
 
 def _heads(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     objective = HeadsObjective(load_generator(heads=False), load_mapping(), batch=2, pool=192)
-    return objective, request.settings("heads", 2200, 2e-4, clip=2.0)
+    return objective, request.settings("heads", 2200, 2e-3, clip=2.0)
 
 
 def _identity(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
