@@ -214,7 +214,7 @@ def evaluate(
 
 def evaluation_key(seed_text: str, name: str, number: int, purpose: str = "right") -> Key:
     """The key of one trial: SHA-256 of the stated seed text, the photo's name, the number and the purpose."""
-    return Key.from_bytes(_digest(seed_text, name, number, purpose))
+    return Key(_digest(seed_text, name, number, purpose))
 
 
 def one_bit_off(seed_text: str, name: str, number: int) -> Key:
@@ -222,7 +222,7 @@ def one_bit_off(seed_text: str, name: str, number: int) -> Key:
     master = bytearray(_digest(seed_text, name, number, "right"))
     place = _digest(seed_text, name, number, "bit")[0]
     master[place // 8] ^= 1 << place % 8
-    return Key.from_bytes(bytes(master))
+    return Key(bytes(master))
 
 
 def through_png(pixels: Pixels) -> Pixels:
