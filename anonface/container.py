@@ -165,10 +165,10 @@ def decode(record: bytes) -> Header:
     if hashlib.sha256(record[: size - DIGEST_BYTES]).digest() != record[size - DIGEST_BYTES : size]:
         raise _damaged("its digest does not match")
     reader = _Reader(record[9 : size - DIGEST_BYTES])
-    producer = reader.name()
-    if version != VERSION:
-        raise _newer(f"record version {version}", producer)
     try:
+        producer = reader.name()
+        if version != VERSION:
+            raise _newer(f"record version {version}", producer)
         header = _fields(reader, producer)
         length, digest = reader.unpack(">Q")[0], reader.take(DIGEST_BYTES)
         if reader.rest():
