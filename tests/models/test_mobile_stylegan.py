@@ -1,0 +1,71 @@
+"""The default generator against stored samples of an OpenVINO run of the same file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams, haar, inverse_haar
+
+SAMPLES = json.loads((Path(__file__).parents[1] / "vectors" / "openvino.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def generator() -> MobileStyleGAN:
+    return load_generator()
+
+
+@pytest.fixture(scope="module")
+def latent() -> torch.Tensor:
+    z = np.random.Generator(np.random.PCG64(2021)).standard_normal((1, 512)).astype(np.float32)
+    with torch.inference_mode():
+        return load_mapping()(torch.from_numpy(z))
+
+
+def test_mapping_agrees_with_openvino(latent):
+    expected = {int(i): value for i, value in SAMPLES["w"].items()}
+    assert np.abs(latent[0, list(expected)].numpy() - list(expected.values())).max() < 1e-4
+
+
+def test_1024_px_agree_with_openvino(generator, latent):
+    expected = {int(i): value for i, value in SAMPLES["image"].items()}
+    with torch.inference_mode():
+        image = generator.synthesize(latent[:, None], 1024)
+    assert image.shape == (1, 3, 1024, 1024)
+    assert np.abs(image.flatten()[list(expected)].numpy() - list(expected.values())).max() < 1e-3
+
+
+def test_every_size_shows_the_same_face(generator, latent):
+    with torch.inference_mode():
+        images = [generator.synthesize(latent[:, None], size) for size in generator.sizes]
+    assert generator.sizes == (256, 512, 1024)
+    small = [torch.nn.functional.adaptive_avg_pool2d(image, 64).flatten() for image in images]
+    for other in small[:-1]:
+        assert torch.corrcoef(torch.stack([small[-1], other]))[0, 1] > 0.95
+
+
+def test_a_short_code_is_completed_by_its_last_latent(generator):
+    w = torch.randn(1, 17, 512, generator=torch.Generator().manual_seed(1)) * 0.4
+    full = torch.cat([w, w[:, -1:].expand(-1, 6, -1)], dim=1)
+    with torch.inference_mode():
+        assert torch.equal(generator.synthesize(w, 256), generator.synthesize(full, 256))
+
+
+def test_a_size_without_head_is_refused(generator):
+    with pytest.raises(ValueError, match="no head for 300 px"):
+        generator.synthesize(torch.zeros(1, 23, 512), 300)
+
+
+def test_haar_is_undone_by_its_inverse():
+    x = torch.randn(2, 3, 8, 10, generator=torch.Generator().manual_seed(2))
+    assert not torch.allclose(haar(x)[:, :3], x[..., ::2, ::2])
+    assert torch.allclose(inverse_haar(haar(x)), x, atol=1e-6)
+
+
+def test_sizes_follow_the_parameters():
+    small = MobileStyleGAN(MobileStyleGANParams(style=8, base=8, channels=(8, 8, 4), early_heads=((0, 2),)))
+    assert small.sizes == (16, 64) and small.n_latents == 11
+    assert small.synthesize(torch.randn(2, 11, 8), 64).shape == (2, 3, 64, 64)
