@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import itertools
+import logging
 import os
 import re
 import time
@@ -29,13 +30,14 @@ from anonface.errors import (
     ImageError,
     OutputError,
     UsageError,
-    WeightsError,
 )
-from anonface.imagefile import Photo, encode_photo, read_photo, write_atomic
+from anonface.imagefile import MAX_PIXELS, Photo, check_output, encode_photo, read_file, read_photo, write_atomic
 from anonface.keys import Argon2, Key
 
 if TYPE_CHECKING:
     from anonface.pipeline import Anonymized, Engine, FaceReport, Recovered
+
+_log = logging.getLogger(__name__)
 
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
@@ -44,16 +46,17 @@ State = Literal["done", "skipped", "failed"]
 
 SUFFIXES = {"png": ".png", "webp": ".webp", "jpeg": ".jpg"}
 FORMATS = {".png": "png", ".webp": "webp", ".jpg": "jpeg", ".jpeg": "jpeg"}
-SEARCHED = {*FORMATS, ".bmp", ".tif", ".tiff"}
-"""Suffixes that a folder is searched for. What a file really is, its content decides."""
+OTHER_PHOTOS = {".jpe", ".jfif", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".ppm"}
+SEARCHED = {*FORMATS, *OTHER_PHOTOS}
+"""Suffixes that a folder is searched for; unreadable kinds too, so that none is passed over silently."""
 
-MAX_PIXELS = 64_000_000
 QUALITY = 95
 
 _RESULT = re.compile(r"\.(anon|recovered)(\.\w+)$", re.IGNORECASE)
 _MARKS = {"anonymize": "anon", "recover": "recovered"}
 _EXPECTED = {"anonymize": "", "recover": "anon"}
 _MAGIC = re.compile(r"[*?[]")
+OUT_OF_MEMORY = "out of memory"
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|insufficient memory", re.IGNORECASE)
 
 
@@ -95,7 +98,7 @@ def anonymize(
         boxes: (x, y, w, h) in pixels of faces that the detector misses.
         kdf: how ``key`` was stretched from a passphrase, when it was; goes into the record.
         sidecar: write the record into this file instead of into the image.
-        quality: of JPEG and WebP, 1 to 100.
+        quality: of JPEG, 1 to 100; the other formats are lossless.
         overwrite: replace ``output`` where it exists.
         max_pixels: larger photos are refused.
 
@@ -173,25 +176,13 @@ def read_header(source: Path, data: bytes, sidecar: Path | None = None) -> Heade
     Raises:
         ContainerError: there is none, or it is damaged or newer than this program.
     """
-    record = _read(sidecar, ContainerError) if sidecar else container.extract(data)
+    record = container.extract(read_file(sidecar) if sidecar else data)
     if record is None:
         raise ContainerError(
             f"{source} carries no anonface record (saving it with another program drops it)",
             "give its sidecar with --sidecar, or --stateless if it was made so",
         )
     return container.decode(record)
-
-
-def header_of_file(file: Path) -> Header:
-    """The header in an anonymized photo or in a sidecar (told by ``.anf``).
-
-    Raises:
-        ImageError: the file cannot be read.
-        ContainerError: it carries no record, or a damaged or newer one.
-    """
-    if file.suffix.lower() == ".anf":
-        return container.decode(_read(file, ImageError))
-    return read_header(file, _read(file, ImageError))
 
 
 def format_of(target: Path) -> str:
@@ -227,15 +218,11 @@ def open_photo(photo: Pixels | str | Path, max_pixels: int = MAX_PIXELS) -> tupl
         if photo.dtype != np.uint8 or photo.ndim != 3 or photo.shape[2] != 3:
             raise ImageError(f"pixels must be uint8 [H, W, 3], not {photo.dtype} {list(photo.shape)}")
         return b"", Photo(photo, None, None, "png")
-    data = _read(Path(photo), ImageError)
-    return data, read_photo(data, max_pixels=max_pixels, name=str(photo))
-
-
-def _read(file: Path, kind: type[AnonfaceError]) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise kind(f"{file} cannot be read: {error.strerror}") from error
+    data = read_file(photo)
+    opened = read_photo(data, max_pixels, str(photo))
+    for note in opened.notes:
+        _log.info("%s: %s", photo, note)
+    return data, opened
 
 
 def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int) -> bytes:
@@ -320,25 +307,20 @@ def plan(
 
 
 def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
-    """Refuse what must not or cannot be written, before any work is done.
+    """:func:`anonface.imagefile.check_output` for an output whose folders need not be there yet.
 
     Raises:
-        OutputError: ``target`` is the source under whatever name, a link, a folder, exists, or cannot be written.
+        OutputError: it must not or cannot be written.
     """
-    if target.is_symlink():
-        raise OutputError(f"the output {target} is a symbolic link", "name the file that it points to")
-    if target.exists():
-        if source and source.exists() and target.samefile(source):
-            raise OutputError(f"the output {target} is the input itself", "name another file with -o")
-        if target.is_dir():
-            raise OutputError(f"the output {target} is a folder")
-        if not overwrite:
-            raise OutputError(f"the output {target} exists", "--overwrite replaces it, --skip-existing passes over it")
-    folder = next(place for place in target.absolute().parents if os.path.lexists(place))
-    if not folder.is_dir():
-        raise OutputError(f"{target} cannot be written: {folder} is not a folder")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"{target} cannot be written: the folder {folder} is read-only", "name another with -o")
+    folder = target.absolute().parent
+    if folder.is_dir():
+        check_output(target, [source] if source else [], overwrite)
+        return
+    there = next(place for place in folder.parents if os.path.lexists(place))
+    if not there.is_dir() or os.path.lexists(folder):
+        raise OutputError(f"'{target}' cannot be written: {there} is not a folder", "choose another output")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OutputError(f"'{target}' cannot be written: {there} is not writable", "choose another output")
 
 
 def _is_pattern(path: str) -> bool:
@@ -436,11 +418,7 @@ def run(
     overwrite: bool = False,
     skip_existing: bool = False,
 ) -> Iterator[Outcome]:
-    """Do the jobs one after the other. A photo that fails stops no other; all outputs are checked before the first.
-
-    Raises:
-        WeightsError, DeviceError, UsageError: no photo could be treated any better.
-    """
+    """Do the jobs one after the other. A photo that fails stops no other; all outputs are checked before the first."""
     ready = []
     for job in jobs:
         if skip_existing and job.target.exists():
@@ -458,10 +436,7 @@ def run(
         try:
             faces = tuple(treat(job))
         except Exception as raised:
-            error = explained(raised)
-            if _stops_all(error):
-                raise error from raised
-            yield Outcome(job, "failed", seconds=time.perf_counter() - started, error=error)
+            yield Outcome(job, "failed", seconds=time.perf_counter() - started, error=explained(raised))
         else:
             yield Outcome(job, "done", faces, time.perf_counter() - started)
 
@@ -473,7 +448,7 @@ def explained(error: Exception) -> AnonfaceError:
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
         known: AnonfaceError = DeviceError(
-            "out of memory", "lower --batch-size, refuse large photos with --max-pixels, or choose --device cpu"
+            OUT_OF_MEMORY, "lower --batch-size, refuse large photos with --max-pixels, or choose --device cpu"
         )
     else:
         known = AnonfaceError(
@@ -481,9 +456,3 @@ def explained(error: Exception) -> AnonfaceError:
         )
     known.__cause__ = error
     return known
-
-
-def _stops_all(error: AnonfaceError) -> bool:
-    if isinstance(error, DeviceError):
-        return not _OUT_OF_MEMORY.search(error.message)
-    return isinstance(error, (WeightsError, UsageError))

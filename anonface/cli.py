@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from anonface.errors import AnonfaceError, ImageError, KeyFileError, LimitError, NoFaceError, UsageError
+from anonface.errors import (
+    AnonfaceError,
+    DeviceError,
+    ImageError,
+    KeyFileError,
+    LimitError,
+    NoFaceError,
+    UsageError,
+    WeightsError,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,12 +35,14 @@ if TYPE_CHECKING:
 
     from anonface.batch import Job, Outcome
     from anonface.container import Header
+    from anonface.download import Progress
     from anonface.keys import Argon2, Key
     from anonface.pipeline import Engine, FaceReport
     from anonface.weights import Status
 
 INTERRUPTED, TERMINATED = 130, 143
 PARTLY_FAILED, NOT_READY = 3, 9
+SECONDS_BETWEEN_LOSSES = 10.0
 
 app = typer.Typer(
     name="anonface",
@@ -42,18 +53,18 @@ app = typer.Typer(
 weights_app = typer.Typer(help="Network weights: what there is, fetch, check, terms.", rich_markup_mode=None)
 app.add_typer(weights_app, name="weights")
 
-Paths = Annotated[
-    list[str], typer.Argument(metavar="PATH", help="Photos, folders, or quoted patterns ('a/**/*.jpg').")
-]
+Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Photos, folders, or quoted patterns ('a/**/*.jpg').")]
 Output = Annotated[
     str | None,
     typer.Option("-o", "--output", help="File for one photo, folder for several. Default: beside each photo."),
 ]
 KeyFile = Annotated[
-    Path | None, typer.Option(help="Key file, see `anonface keygen`. Without one, a passphrase is used.")
+    Path | None,
+    typer.Option(readable=False, help="Key file, see `anonface keygen`. Without one, a passphrase is used."),
 ]
 PassphraseFile = Annotated[
-    Path | None, typer.Option(help="File holding the passphrase; else ANONFACE_PASSPHRASE, else a prompt.")
+    Path | None,
+    typer.Option(readable=False, help="File holding the passphrase; else ANONFACE_PASSPHRASE, else a prompt."),
 ]
 StrictKeys = Annotated[bool, typer.Option("--strict-keys", help="Refuse a key file that others can read.")]
 Sidecar = Annotated[
@@ -69,7 +80,7 @@ Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
 Parser = Annotated[str, typer.Option(help="landmarks, bisenet or parsenet.")]
 Refine = Annotated[int | None, typer.Option(min=0, help="Optimisation steps a face. 0: the networks alone.")]
 Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
-Quality = Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG and WebP; 95 when left out.")]
+Quality = Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG; default 95. Others are lossless.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
 SkipExisting = Annotated[bool, typer.Option("--skip-existing", help="Pass over photos whose output exists.")]
 Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="Look into folders of folders.")]
@@ -119,17 +130,22 @@ def run(args: Sequence[str]) -> int:
     return failure.exit_code
 
 
-@app.callback()
-def _options(
-    ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Print where an error arose.")] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from anonface import __version__
 
         print(f"anonface {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print where an error arose.")] = False,
+) -> None:
     ctx.obj.debug = debug
 
 
@@ -381,8 +397,10 @@ def _check_options(seal: str, overwrite: bool, skip_existing: bool, offline: boo
 
 
 def _check_quality(quality: int | None, jobs: Sequence[Job]) -> None:
-    if quality and all(job.target.suffix.lower() == ".png" for job in jobs):
-        raise UsageError("PNG knows no --quality", "choose --format jpeg or webp, or leave --quality out")
+    from anonface.batch import format_of
+
+    if quality and all(format_of(job.target) != "jpeg" for job in jobs):
+        raise UsageError("only JPEG knows a --quality, PNG and WebP are lossless", "--format jpeg, or no --quality")
 
 
 def _box(text: str) -> tuple[float, float, float, float]:
@@ -405,14 +423,17 @@ class LazyEngine:
     ) -> None:
         self._settings = (backend, device, detector, parser, refine, batch_size)
         self._engine: Engine | None = None
+        self.failed = False
 
     def __call__(self) -> Engine:
         if self._engine is None:
             from anonface.pipeline import Engine
 
+            self.failed = True
             if self._settings[0] == "ifadit":
                 _fetch_missing()
             self._engine = Engine(*self._settings)
+            self.failed = False
             _say(f"anonface: device {self._engine.device_name}")
         return self._engine
 
@@ -435,29 +456,29 @@ def _do(
 
     outcomes: list[Outcome] = []
     started = time.monotonic()
-    stop: BaseException | None = None
-    with _progress("photos", len(jobs)) as advance:
+    code = 0
+    fatal: AnonfaceError | None = None
+    with _progress("photos", len(jobs)) as advance, _notes():
         try:
             for outcome in run_jobs(jobs, treat, overwrite=overwrite, skip_existing=skip_existing):
                 outcomes.append(outcome)
-                if len(jobs) > 1 or outcome.state != "failed":
-                    _say(_line(outcome))
+                if outcome.error and (len(jobs) == 1 or engine.failed or _stops_all(outcome.error)):
+                    fatal = outcome.error
+                    break
+                _say(_line(outcome))
                 faces = sum(len(done.faces) for done in outcomes)
                 advance(len(outcomes), f"{faces} faces, {faces / (time.monotonic() - started):.2f}/s")
-        except (AnonfaceError, KeyboardInterrupt, SystemExit) as error:
-            stop = error
-    failed = [outcome for outcome in outcomes if outcome.error]
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except SystemExit:
+            code = TERMINATED
     if len(jobs) > 1:
-        _sum_up(outcomes, len(jobs), time.monotonic() - started)
-    fatal = failed[0].error if failed and len(jobs) == 1 else stop if isinstance(stop, AnonfaceError) else None
+        _sum_up(outcomes, len(jobs), time.monotonic() - started, fatal)
     if fatal:
         _complain(fatal, session, jobs[0].source if len(jobs) == 1 else None)
-    if isinstance(stop, KeyboardInterrupt):
-        code = INTERRUPTED
-    elif isinstance(stop, SystemExit):
-        code = TERMINATED
-    else:
-        code = fatal.exit_code if fatal else PARTLY_FAILED if failed else 0
+        code = fatal.exit_code
+    elif not code and any(outcome.error for outcome in outcomes):
+        code = PARTLY_FAILED
     if session.as_json:
         _print_json(
             {
@@ -468,9 +489,37 @@ def _do(
                 "photos": [_outcome_json(outcome) for outcome in outcomes],
             }
         )
-    if session.debug:
-        _print_traces(outcome.error for outcome in failed)
+    if session.debug and not fatal:
+        _print_traces(outcome.error for outcome in outcomes)
     return code
+
+
+def _stops_all(error: AnonfaceError) -> bool:
+    """Whether the next photo would fare no better."""
+    from anonface.batch import OUT_OF_MEMORY
+
+    lost = isinstance(error, DeviceError) and not error.message.startswith(OUT_OF_MEMORY)
+    return lost or isinstance(error, WeightsError)
+
+
+@contextmanager
+def _notes() -> Iterator[None]:
+    """Say what the rooms below note about single photos."""
+    import logging
+
+    class Saying(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            _say(f"anonface: note: {record.getMessage()}")
+
+    logger, handler = logging.getLogger("anonface"), Saying(logging.INFO)
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def _line(outcome: Outcome) -> str:
@@ -492,14 +541,14 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float) -> None:
+def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float, fatal: AnonfaceError | None) -> None:
     by_state = {state: [o for o in outcomes if o.state == state] for state in ("done", "skipped", "failed")}
     faces = sum(len(outcome.faces) for outcome in outcomes)
     parts = [f"{len(found)} {state}" for state, found in by_state.items() if found]
     if planned > len(outcomes):
         parts.append(f"{planned - len(outcomes)} not reached")
     _say(f"{_count(planned, 'photo')}: {', '.join(parts)}; {_count(faces, 'face')} in {seconds:.1f} s")
-    if failures := by_state["failed"]:
+    if failures := [outcome for outcome in by_state["failed"] if outcome.error is not fatal]:
         width = max(len(_shown(outcome.job.source)) for outcome in failures)
         _say(f"{'exit':>4}  {'photo':{width}}  reason")
         for outcome in failures:
@@ -527,23 +576,23 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 @app.command()
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An anonymized photo, or a sidecar (.anf).")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo, or a sidecar.")],
     as_json: AsJson = False,
 ) -> None:
     """Show the record in a photo. Needs no key and changes nothing."""
-    from dataclasses import asdict
+    from anonface.batch import read_header
+    from anonface.container import describe
+    from anonface.imagefile import read_file
 
-    from anonface.batch import header_of_file
-
-    header = header_of_file(file)
-    facts = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(header).items()}
+    facts = describe(read_header(file, read_file(file)))
     if as_json:
         _print_json({"exit": 0, "input": str(file), **facts})
         return
     faces = facts.pop("faces")
     for name, value in facts.items():
-        print(_shown(f"{name:15} {value}"))
-    for number, face in enumerate(faces):
+        shown = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else value
+        print(_shown(f"{name.replace('_', ' '):15} {shown}"))
+    for number, face in enumerate(faces, start=1):
         corners = " ".join(f"({x:g}, {y:g})" for x, y in face["quad"])
         print(_shown(f"face {number:<10} {face['kind']} {corners}"))
 
@@ -663,17 +712,27 @@ def evaluate(
 
 @app.command()
 def train(
-    what: Annotated[Literal["identity", "heads", "ifadit"], typer.Argument(help="Which networks.")],
+    what: Annotated[
+        str, typer.Argument(help="heads, identity, attributes, flow or ifadit; each builds on the former.")
+    ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],
-    steps: Annotated[int, typer.Option(min=1, help="Length of the run.")] = 10_000,
+    steps: Annotated[int, typer.Option(min=0, help="Length of the run; 0: as the recipe says.")] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0: never.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
-    device: Device = "auto",
+    faces: Annotated[int, typer.Option(min=1, help="Synthetic faces rendered beforehand.")] = 5000,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
 ) -> None:
-    """Train networks on synthetic faces. Resumable; logs losses and contact sheets."""
-    from anonface.training.run import train_command
+    """Train networks on synthetic faces. Resumable; logs losses and contact sheets into DIR."""
+    from anonface.training.run import Request, train_command
 
-    train_command(what, folder, steps, minutes, seed, device)
+    request = Request(folder, steps, minutes, seed, faces, device)
+    with _progress("faces", 0) as advance:
+        losses = train_command(what, request, lambda done, total: advance(done, "", total))
+        said = 0.0
+        for values in losses:
+            if time.monotonic() - said > SECONDS_BETWEEN_LOSSES:
+                said = time.monotonic()
+                _say(", ".join(f"{name} {value:.4g}" for name, value in values.items()))
 
 
 # --- Weights and health ----------------------------------------------------------------------------------------------
@@ -736,7 +795,7 @@ def weights_licenses(names: Names = None) -> None:
 
 @app.command(short_help="Say whether this machine is ready.")
 def doctor(as_json: AsJson = False) -> int:
-    """Say whether this machine is ready, and what is missing. Fetches and changes nothing."""
+    """Say whether this machine is ready, and what is missing. Fetches nothing."""
     checks = list(_checks())
     ready = all(check["ok"] for check in checks if check["needed"])
     code = 0 if ready else NOT_READY
@@ -896,7 +955,7 @@ def _progress(what: str, total: int) -> Iterator[Advance]:
 
 
 @contextmanager
-def _download_progress() -> Iterator[Callable[[str, int, int], None]]:
+def _download_progress() -> Iterator[Progress]:
     """Gives the progress function that the weights room calls: bars on a terminal, else a line a file."""
     if not sys.stderr.isatty():
         begun: set[str] = set()
@@ -909,10 +968,11 @@ def _download_progress() -> Iterator[Callable[[str, int, int], None]]:
         yield note
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    with Bars(*columns, console=Console(stderr=True)) as bars:
         tasks: dict[str, TaskID] = {}
 
         def update(name: str, done: int, total: int) -> None:

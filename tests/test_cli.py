@@ -1,0 +1,604 @@
+"""Sessions at the command line, with an engine that costs nothing (fake.py)."""
+
+import io
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake import FakeEngine
+from PIL import Image
+
+from anonface import cli
+from anonface.errors import DeviceError, WeightsError
+from anonface.keys import Argon2, Key
+
+
+@pytest.fixture(autouse=True)
+def room(tmp_path, monkeypatch):
+    """An empty folder to work in, the fake engine, cheap passphrases, nobody at the keyboard."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("anonface.pipeline.Engine", FakeEngine)
+    monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
+    monkeypatch.setattr(Argon2, "fresh", classmethod(lambda cls: cls(os.urandom(16), 64, 1, 1)))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.delenv("ANONFACE_PASSPHRASE", raising=False)
+    monkeypatch.delenv("ANONFACE_OFFLINE", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def anonface(capsys):
+    """Run a command line in this process: (exit code, stdout, stderr)."""
+
+    def run(*args):
+        capsys.readouterr()
+        code = cli.run([str(arg) for arg in args])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def key(room):
+    file = room / "k.bin"
+    cli.run(["keygen", str(file)])
+    return file
+
+
+def photo(name, shade=120, size=(40, 32), **options):
+    """A photo of one colour, or a black one, in which the fake engine finds no face."""
+    file = Path(os.fsdecode(name))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    picture = Image.new("RGB", size, (shade, shade // 2, shade // 3))
+    with file.open("wb") as stream:
+        picture.save(stream, **{"format": "png", **options})
+
+
+def pixels(name):
+    with Image.open(name) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def names(folder):
+    return sorted(file.name for file in Path(folder).iterdir())
+
+
+def files():
+    return sorted(file for file in Path().rglob("*") if file.is_file())
+
+
+# --- There and back --------------------------------------------------------------------------------------------------
+
+
+def test_there_and_back(anonface, room):
+    photo("a.png")
+    assert anonface("keygen", "mine.key")[0] == 0
+    assert anonface("keygen", "other.key")[0] == 0
+
+    code, out, err = anonface("anonymize", "a.png", "--key-file", "mine.key")
+    assert code == 0 and out == ""
+    assert err.splitlines()[0] == "anonface: device fake cpu"
+    assert err.splitlines()[1].startswith("a.png -> a.anon.png: 1 face, ")
+    assert (pixels("a.anon.png") != pixels("a.png")).any()
+
+    code, out, _ = anonface("inspect", "a.anon.png", "--json")
+    assert code == 0
+    assert json.loads(out)["backend"] == "fake" and json.loads(out)["canvas"] == [40, 32]
+    assert anonface("inspect", "a.anon.png")[1].startswith("format")
+
+    assert anonface("recover", "a.anon.png", "--key-file", "mine.key")[0] == 0
+    assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+    # A wrong key leads to somebody else, and nobody can tell.
+    code, out, _ = anonface("recover", "a.anon.png", "--key-file", "other.key", "-o", "wrong.png", "--json")
+    assert code == 0 and json.loads(out)["photos"][0]["verified"] == "unknown"
+    assert (pixels("wrong.png") != pixels("a.png")).any()
+
+
+@pytest.mark.parametrize("name", ["b.webp", "b.jpg", "b.PNG"])
+def test_every_output_format_carries_the_record(anonface, key, name):
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key, "-o", name)[0] == 0
+    with Image.open(name) as image:
+        assert image.format.lower() == {"b.webp": "webp", "b.jpg": "jpeg", "b.PNG": "png"}[name]
+    assert anonface("inspect", name)[0] == 0
+
+
+def test_format_names_the_output(anonface, key):
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key, "--format", "webp")[0] == 0
+    assert anonface("recover", "a.anon.webp", "--key-file", key)[0] == 0
+    assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def test_a_second_key_gives_somebody_else_and_a_second_run_too(anonface, key):
+    photo("a.png")
+    anonface("keygen", "second.key")
+    for name, file in (("1.png", key), ("2.png", "second.key"), ("3.png", key)):
+        assert anonface("anonymize", "a.png", "--key-file", file, "-o", name)[0] == 0
+    assert (pixels("1.png") != pixels("2.png")).any() and (pixels("1.png") != pixels("3.png")).any()
+
+
+def test_consistent_gives_the_same_somebody_again(anonface, key):
+    photo("a.png")
+    for name in ("1.png", "2.png"):
+        assert anonface("anonymize", "a.png", "--key-file", key, "--consistent", "-o", name)[0] == 0
+    assert (pixels("1.png") == pixels("2.png")).all()
+
+
+def test_stateless_stores_nothing(anonface, key):
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key, "--stateless")[0] == 0
+    code, _, err = anonface("inspect", "a.anon.png")
+    assert code == 8 and "no anonface record" in err
+    code, _, err = anonface("recover", "a.anon.png", "--key-file", key)
+    assert code == 8 and "--stateless" in err and "--sidecar" in err
+    assert not Path("a.recovered.png").exists()
+    assert anonface("recover", "a.anon.png", "--key-file", key, "--stateless")[0] == 0
+    assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def test_the_record_in_a_sidecar(anonface, key):
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key, "--sidecar", "a.anf")[0] == 0
+    assert anonface("inspect", "a.anon.png")[0] == 8
+    assert anonface("inspect", "a.anf")[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", key, "--sidecar", "a.anf")[0] == 0
+    assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def test_sidecars_of_an_album(anonface, key):
+    photo("album/a.png")
+    photo("album/deep/b.png")
+    assert anonface("anonymize", "album", "-r", "-o", "out", "--key-file", key, "--sidecar", "records")[0] == 0
+    assert Path("records/a.anon.png.anf").exists() and Path("records/deep/b.anon.png.anf").exists()
+    assert anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--sidecar", "records")[0] == 0
+    assert (pixels("back/deep/b.recovered.png") == pixels("album/deep/b.png")).all()
+
+
+def test_a_record_lost_on_the_way(anonface, key):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key)
+    Image.open("a.anon.png").save("saved.png")
+    code, _, err = anonface("recover", "saved.png", "--key-file", key)
+    assert code == 8 and "saved.png carries no anonface record" in err and "--sidecar" in err
+
+
+def test_a_damaged_record(anonface, key):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key, "--sidecar", "a.anf")
+    data = bytearray(Path("a.anf").read_bytes())
+    data[40] ^= 1
+    Path("a.anf").write_bytes(data)
+    code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--sidecar", "a.anf")
+    assert code == 8 and "damaged" in err and not Path("a.recovered.png").exists()
+
+
+def test_a_face_that_no_detector_sees_is_named(anonface, key):
+    photo("a.png")
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--box", "20,20,8,8", "--box", "1,1,4,4.5")
+    assert code == 0 and "3 faces, 2 of them under a mosaic (too small)" in err
+
+
+# --- Keys and passphrases --------------------------------------------------------------------------------------------
+
+
+def test_keygen_makes_a_file_for_its_owner_alone_and_never_replaces_one(anonface, key):
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    before = key.read_bytes()
+    code, _, err = anonface("keygen", key)
+    assert code == 10 and "exists" in err and key.read_bytes() == before
+
+
+def test_a_key_that_others_can_read(anonface, key):
+    photo("a.png")
+    key.chmod(0o644)
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key)
+    assert code == 0 and "can be read by others" in err
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--overwrite", "--strict-keys")
+    assert code == 6 and "chmod 600" in err
+
+
+@pytest.mark.parametrize("content", [b"", b"AFK1-SHORT", b"x" * 31, None])
+def test_an_unusable_key(anonface, content):
+    photo("a.png")
+    if content is not None:
+        Path("bad.key").write_bytes(content)
+        Path("bad.key").chmod(0o600)
+    code, _, err = anonface("anonymize", "a.png", "--key-file", "bad.key")
+    assert (
+        code == 6
+        and err.startswith("anonface: error: key file 'bad.key'")
+        and files() == sorted(["./a.png"] + (["./bad.key"] if content is not None else []))
+    )
+
+
+def test_no_key_at_all(anonface):
+    photo("a.png")
+    code, _, err = anonface("anonymize", "a.png")
+    assert code == 6 and "no key" in err and "--key-file" in err and "ANONFACE_PASSPHRASE" in err
+
+
+def test_a_passphrase_alone(anonface, key, monkeypatch):
+    photo("a.png")
+    photo("b.png", 90)
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    assert anonface("anonymize", "a.png", "b.png", "-o", "out")[0] == 0
+    assert json.loads(anonface("inspect", "out/a.anon.png", "--json")[1])["passphrase"]["lanes"] == 1
+    assert anonface("recover", "out", "-o", "back")[0] == 0
+    assert (pixels("back/b.recovered.png") == pixels("b.png")).all()
+
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "wrong horse")
+    assert anonface("recover", "out", "-o", "wrong")[0] == 0
+    assert (pixels("wrong/b.recovered.png") != pixels("b.png")).any()
+
+    Path("pass").write_text("correct horse\n")
+    assert anonface("recover", "out/a.anon.png", "--passphrase-file", "pass")[0] == 0
+    assert (pixels("out/a.recovered.png") == pixels("a.png")).all()
+
+    code, _, err = anonface("recover", "out/b.anon.png", "--key-file", key)
+    assert code == 6 and "passphrase" in err
+
+
+def test_a_passphrase_cannot_open_what_a_key_file_made(anonface, key, monkeypatch):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key)
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    code, _, err = anonface("recover", "a.anon.png")
+    assert code == 6 and "--key-file" in err
+
+
+def test_a_key_wrapped_in_a_passphrase(anonface, monkeypatch):
+    photo("a.png")
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    assert anonface("keygen", "w.key", "--passphrase")[0] == 0
+    assert Path("w.key").read_text().startswith("AFKP1-")
+    assert anonface("anonymize", "a.png", "--key-file", "w.key", "--stateless")[0] == 0
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "wrong horse")
+    code, _, err = anonface("recover", "a.anon.png", "--key-file", "w.key", "--stateless")
+    assert code == 6 and "passphrase" in err
+
+
+def test_stateless_takes_no_bare_passphrase(anonface, monkeypatch):
+    photo("a.png")
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    code, _, err = anonface("anonymize", "a.png", "--stateless")
+    assert code == 2 and "keygen FILE --passphrase" in err
+
+
+def test_a_key_from_a_pipe(anonface, key):
+    photo("a.png")
+    reader, writer = os.pipe()
+    os.write(writer, key.read_bytes())
+    os.close(writer)
+    assert anonface("anonymize", "a.png", "--key-file", f"/dev/fd/{reader}")[0] == 0
+    os.close(reader)
+    assert anonface("recover", "a.anon.png", "--key-file", key)[0] == 0
+    assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+# --- One photo that cannot be done -----------------------------------------------------------------------------------
+
+
+def broken():
+    photo("black.png", 0)
+    photo("cut.jpg", format="jpeg")
+    data = Path("cut.jpg").read_bytes()
+    Path("cut.jpg").write_bytes(data[: len(data) // 2])
+    Path("text.jpg").write_text("no picture")
+    Path("empty.png").touch()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code", "says"),
+    [
+        ("black.png", [], 5, "black.png: no face was found"),
+        ("cut.jpg", [], 4, "cut.jpg"),
+        ("text.jpg", [], 4, "is not an image"),
+        ("empty.png", [], 4, "is empty"),
+        ("missing.png", [], 4, "missing.png"),
+        ("a.png", ["--max-pixels", "1000"], 11, "--max-pixels"),
+        ("a.png", ["--device", "cuda:99"], 70, "--device cpu"),
+        ("a.png", ["--device", "toaster"], 70, "toaster"),
+        ("a.png", ["--seal", "file"], 2, "--seal"),
+        ("a.png", ["--box", "1,2,3"], 2, "X,Y,W,H"),
+        ("a.png", ["--box", "1,2,0,4"], 2, "X,Y,W,H"),
+        ("a.png", ["--quality", "80"], 2, "JPEG"),
+        ("a.png", ["-o", "a.gif"], 2, ".png"),
+        ("a.png", ["-o", "b.png", "--format", "webp"], 2, "contradicts"),
+        ("a.png", ["--overwrite", "--skip-existing"], 2, "exclude"),
+        ("a.png", ["--stateless", "--sidecar", "a.anf"], 2, "--sidecar"),
+        ("a.png", ["--batch-size", "0"], 2, "batch-size"),
+        ("a.png", ["--no-such-option"], 2, "no-such-option"),
+        ("*.tiff", [], 2, "holds no photo"),
+    ],
+)
+def test_one_line_a_code_and_no_file(anonface, key, name, options, code, says):
+    photo("a.png")
+    broken()
+    before = files()
+    got, out, err = anonface("anonymize", name, "--key-file", key, *options)
+    assert got == code and out == "" and says in err
+    lines = [line for line in err.splitlines() if not line.startswith("anonface: device")]
+    assert [line.split(":")[0] for line in lines] in (["anonface"], ["anonface", "hint"])
+    assert lines[0].startswith("anonface: error: ") and files() == before
+
+    got, out, _ = anonface("anonymize", name, "--key-file", key, "--json", *options)
+    assert got == code and json.loads(out)["exit"] == code and json.loads(out)["error"]["code"] == code
+    assert files() == before
+
+
+def test_outputs_that_must_not_be_written(anonface, key, monkeypatch):
+    monkeypatch.setattr("anonface.pipeline.Engine", None)  # all of it is found before an engine is made
+    photo("a.png")
+    photo("there.png")
+    Path("link.png").symlink_to("there.png")
+    Path("hard.png").hardlink_to("a.png")
+    Path("folder.png").mkdir()
+    for output, says in (
+        ("there.png", "exists"),
+        ("link.png", "link"),
+        ("a.png", "input itself"),
+        ("hard.png", "input itself"),
+        ("a.png/b.png", "not a folder"),
+    ):
+        options = [] if output == "there.png" else ["--overwrite"]
+        code, _, err = anonface("anonymize", "a.png", "--key-file", key, "-o", output, *options)
+        assert code == 10 and says in err, output
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 10
+    assert anonface("anonymize", "a.png", "--key-file", key, "-o", "new/folder/")[0] == 10
+
+
+def test_overwrite_and_skip_existing(anonface, key):
+    photo("a.png")
+    photo("a.anon.png", 1)
+    before = Path("a.anon.png").read_bytes()
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 10
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--skip-existing")
+    assert code == 0 and "skipped" in err and Path("a.anon.png").read_bytes() == before
+    assert anonface("anonymize", "a.png", "--key-file", key, "--overwrite")[0] == 0
+    assert Path("a.anon.png").read_bytes() != before
+
+
+def raising(error):
+    class Failing(FakeEngine):
+        def anonymize(self, pixels, key, **options):
+            raise error
+
+    return Failing
+
+
+def test_out_of_memory_says_what_lowers_it(anonface, key, monkeypatch):
+    photo("a.png")
+    monkeypatch.setattr("anonface.pipeline.Engine", raising(MemoryError()))
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key)
+    assert code == 70 and "out of memory" in err and "--batch-size" in err and "--max-pixels" in err
+
+
+def test_a_bug_is_one_line_and_debug_shows_where(anonface, key, monkeypatch):
+    photo("a.png")
+    monkeypatch.setattr("anonface.pipeline.Engine", raising(ZeroDivisionError("by\nzero")))
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key)
+    assert code == 70 and "a.png: unexpected ZeroDivisionError: by zero" in err and "Traceback" not in err
+    code, _, err = anonface("--debug", "anonymize", "a.png", "--key-file", key)
+    assert code == 70 and "in anonymize" in err and "Traceback" in err
+
+
+# --- Many photos -----------------------------------------------------------------------------------------------------
+
+
+def test_one_bad_photo_stops_no_other(anonface, key):
+    photo("album/a.png")
+    photo("album/2024/b.png", 80)
+    photo("album/2024/black.png", 0)
+    Path("album/note.txt").write_text("not a photo, not looked at")
+    code, out, err = anonface("anonymize", "album", "--recursive", "-o", "out", "--key-file", key, "--json")
+    result = json.loads(out)
+    assert code == result["exit"] == 3 and out.count("\n") == 1
+    assert sorted(p["output"] for p in result["photos"] if p["output"]) == ["out/2024/b.anon.png", "out/a.anon.png"]
+    assert [p["error"]["code"] for p in result["photos"] if p["error"]] == [5]
+    assert "3 photos: 2 done, 1 failed; 2 faces" in err
+    assert err.splitlines()[-1].split()[:2] == ["5", "album/2024/black.png"]
+
+    code, _, err = anonface("anonymize", "album/**/*.png", "-o", "out", "--key-file", key, "--skip-existing")
+    assert code == 3 and "3 photos: 2 skipped, 1 failed" in err
+
+
+def test_without_recursive_only_the_folder_itself(anonface, key):
+    photo("album/a.png")
+    photo("album/2024/b.png")
+    assert anonface("anonymize", "album", "--key-file", key)[0] == 0
+    assert Path("album/a.anon.png").exists() and not Path("album/2024/b.anon.png").exists()
+
+
+def test_a_second_run_over_a_folder_takes_no_results(anonface, key):
+    photo("album/a.png")
+    for _ in range(2):
+        assert anonface("anonymize", "album", "--key-file", key, "--overwrite")[0] == 0
+    assert anonface("recover", "album", "--key-file", key)[0] == 0
+    assert names("album") == ["a.anon.png", "a.png", "a.recovered.png"]
+    assert (pixels("album/a.recovered.png") == pixels("album/a.png")).all()
+
+
+def test_two_inputs_with_one_output_are_refused_before_the_first_write(anonface, key):
+    photo("a.png")
+    photo("a.jpg", format="jpeg")
+    before = files()
+    code, _, err = anonface("anonymize", "a.png", "a.jpg", "--key-file", key)
+    assert code == 2 and "a.anon.png" in err and files() == before
+
+
+def test_an_engine_that_cannot_be_had_stops_the_run(anonface, key, monkeypatch):
+    photo("a.png")
+    photo("b.png")
+
+    def missing(*_):
+        raise WeightsError("weights 'generator' could not be had", "unset ANONFACE_OFFLINE")
+
+    monkeypatch.setattr("anonface.pipeline.Engine", missing)
+    code, out, err = anonface("anonymize", "a.png", "b.png", "--key-file", key, "--json")
+    assert code == json.loads(out)["exit"] == 9 and err.count("generator") == 1
+
+
+@pytest.mark.parametrize(("error", "treated"), [(DeviceError("the device was lost"), 1), (MemoryError(), 2)])
+def test_a_lost_device_stops_the_run_and_a_photo_too_large_does_not(anonface, key, monkeypatch, error, treated):
+    photo("a.png")
+    photo("b.png")
+    monkeypatch.setattr("anonface.pipeline.Engine", raising(error))
+    _, out, _ = anonface("anonymize", "a.png", "b.png", "--key-file", key, "--json")
+    assert len(json.loads(out)["photos"]) == treated
+
+
+def test_interrupted(anonface, key, monkeypatch):
+    for name in ("a.png", "b.png", "c.png"):
+        photo(name)
+
+    class Interrupted(FakeEngine):
+        photos = 0
+
+        def anonymize(self, pixels, key, **options):
+            Interrupted.photos += 1
+            if Interrupted.photos == 2:
+                raise KeyboardInterrupt
+            return super().anonymize(pixels, key, **options)
+
+    monkeypatch.setattr("anonface.pipeline.Engine", Interrupted)
+    code, out, err = anonface("anonymize", "a.png", "b.png", "c.png", "--key-file", key, "--json")
+    assert code == json.loads(out)["exit"] == 130
+    assert "3 photos: 1 done, 2 not reached" in err
+    assert names(".") == ["a.anon.png", "a.png", "b.png", "c.png", "k.bin"]
+
+
+def test_strange_names(anonface, key):
+    for name in ("-x.png", "new\nline.png", b"\xff.png", "[a].png"):
+        photo(name)
+    code, out, err = anonface("anonymize", "--key-file", key, "-o", "out", "--json", "--", ".")
+    assert code == 0 and "new\\nline.png" in err
+    assert names("out") == ["-x.anon.png", "[a].anon.png", "new\nline.anon.png", os.fsdecode(b"\xff.anon.png")]
+    assert len(json.loads(out)["photos"]) == 4
+    assert anonface("anonymize", "--key-file", key, "--", "-x.png")[0] == 0
+    assert anonface("anonymize", "[a].png", "--key-file", key)[0] == 0
+
+
+def test_what_a_photo_leaves_behind_is_noted(anonface, key):
+    photo("a.jpg", format="jpeg")
+    Path("a.jpg").write_bytes(Path("a.jpg").read_bytes() + b"a video behind the picture")
+    code, _, err = anonface("anonymize", "a.jpg", "--key-file", key)
+    assert code == 0 and "26 bytes behind the picture were left out" in err
+
+
+# --- The other commands ----------------------------------------------------------------------------------------------
+
+
+def test_compare(anonface, key):
+    photo("a.png")
+    photo("b.png", 60)
+    code, _, err = anonface("compare", "a.png", "b.png", "-o", "sheet.png", "--key-file", key, "--cell", "64")
+    assert code == 0 and "sheet.png of 2 photos" in err
+    assert pixels("sheet.png").shape[1] > 5 * 64
+    assert anonface("compare", "a.png", "-o", "sheet.png", "--key-file", key)[0] == 10
+    photo("black.png", 0)
+    assert anonface("compare", "black.png", "-o", "no.png", "--key-file", key)[0] == 5
+    assert not Path("no.png").exists()
+
+
+def test_no_command_shows_help_and_a_wrong_one_is_named(anonface):
+    code, out, _ = anonface()
+    assert code == 0 and all(name in out for name in ("anonymize", "recover", "compare", "doctor"))
+    code, _, err = anonface("anonimize")
+    assert code == 2 and "anonimize" in err and "anonymize" in err
+    assert anonface("--version")[1].startswith("anonface 0.")
+
+
+def test_weights(anonface, monkeypatch, tmp_path):
+    code, out, _ = anonface("weights", "list", "--json")
+    assert code == 0 and {"generator", "yunet"} <= {file["name"] for file in json.loads(out)["files"]}
+    assert "StyleGAN2-FFHQ" in anonface("weights", "licenses", "generator")[1]
+    assert "non-commercial" in anonface("weights", "licenses")[1]
+
+    monkeypatch.setenv("ANONFACE_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setenv("ANONFACE_OFFLINE", "1")
+    code, _, err = anonface("weights", "pull", "yunet")
+    assert code == 9 and "yunet" in err and "ANONFACE_OFFLINE" in err
+    code, out, _ = anonface("weights", "verify")
+    assert code == 9 and "missing" in out
+    code, _, err = anonface("weights", "pull", "yunett")
+    assert code == 9 and "yunet" in err
+
+
+def test_doctor(anonface, monkeypatch, tmp_path):
+    code, out, _ = anonface("doctor", "--json")
+    assert json.loads(out)["ready"] is (code == 0)
+    monkeypatch.setenv("ANONFACE_CACHE", str(tmp_path / "empty"))
+    code, out, _ = anonface("doctor")
+    assert code == 9 and "anonface weights pull" in out and not (tmp_path / "empty" / "files").exists()
+
+
+def test_evaluate_and_train_refuse_what_makes_no_sense(anonface):
+    Path("empty").mkdir()
+    code, _, err = anonface("evaluate", "empty")
+    assert code == 2 and "no photos" in err
+    code, _, err = anonface("train", "nothing", "run")
+    assert code == 2 and "nothing" in err
+
+
+# --- The process -----------------------------------------------------------------------------------------------------
+
+
+def test_a_terminated_process_says_so(key):
+    photo("a.png")
+    waiting = (
+        "import sys, time, anonface.cli as cli, anonface.batch as batch\n"
+        "def wait(*_, **__): print('here', flush=True); time.sleep(60)\n"
+        "batch.anonymize = wait\n"
+        f"sys.argv = ['anonface', 'anonymize', 'a.png', '--key-file', {str(key)!r}]\n"
+        "cli.main()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", waiting], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"here\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert not Path("a.anon.png").exists()
+
+
+def test_help_is_instant_and_loads_nothing_heavy():
+    code = (
+        "import sys, time; start = time.perf_counter()\n"
+        "from anonface import cli\n"
+        "assert cli.run(['--help']) == 0\n"
+        "heavy = {'torch', 'numpy', 'cv2', 'PIL', 'rich', 'cryptography'} & set(sys.modules)\n"
+        "print(time.perf_counter() - start, *heavy, file=sys.stderr)\n"
+    )
+    best = min(_timed_help(code) for _ in range(3))
+    assert best < 0.4
+
+
+def _timed_help(code):
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds, *heavy = done.stderr.split()
+    assert not heavy and "anonymize" in done.stdout and float(seconds) > 0
+    return time.perf_counter() - started
+
+
+def test_keygen_and_inspect_load_no_network_library(key):
+    code = "import sys; from anonface import cli; cli.run(sys.argv[1:]); assert not {'torch', 'cv2'} & set(sys.modules)"
+    for args in (["keygen", "n.key"], ["inspect", str(key)]):
+        assert subprocess.run([sys.executable, "-c", code, *args], capture_output=True).returncode == 0
+
+
+def test_no_secret_in_the_arguments(anonface):
+    """There is no option that takes a key or passphrase itself."""
+    key = Key.generate().to_text()
+    photo("a.png")
+    code, _, err = anonface("anonymize", "a.png", "--key", key)
+    assert code == 2 and key not in err
