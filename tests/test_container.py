@@ -1,0 +1,294 @@
+"""The record ANF1: golden vectors, one encoding a content, no damage unnoticed, carriers that keep their picture."""
+
+import io
+import json
+import struct
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from anonface import container, errors
+from anonface.container import FaceEntry, Header, decode, describe, embed, encode, extract, strip
+from anonface.errors import ContainerError, LimitError
+from anonface.keys import Argon2
+
+VECTORS = json.loads((Path(__file__).parent / "vectors" / "container.json").read_text())
+QUAD = ((10.0, 15.0), (10.0, 62.5), (57.5, 62.5), (57.5, 15.0))
+HEADER = Header(
+    backend="ifadit",
+    parameters={"steps": 50, "keep": 0.25, "parser": "landmarks", "fine": True},
+    flow_salt=bytes(range(16)),
+    consistent=False,
+    kdf=Argon2(bytes(range(16, 32))),
+    weights_digest=bytes(range(32)),
+    canvas=(4000, 3000),
+    faces=(FaceEntry(QUAD), FaceEntry(QUAD, "mosaic")),
+)
+RECORD = encode(HEADER)
+
+grid = st.integers(-(2**31) + 1, 2**31 - 1).map(lambda n: n / 16)
+corner = st.tuples(grid, grid)
+entries = st.builds(FaceEntry, st.tuples(corner, corner, corner, corner), st.sampled_from(container.KINDS))
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+values = text | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.booleans()
+names = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40)
+headers = st.builds(
+    Header,
+    backend=names,
+    parameters=st.dictionaries(text.filter(bool), values, max_size=6),
+    flow_salt=st.binary(min_size=16, max_size=16),
+    consistent=st.booleans(),
+    kdf=st.none()
+    | st.builds(
+        Argon2,
+        salt=st.binary(min_size=16, max_size=16),
+        memory_kib=st.integers(64, 2**20),
+        iterations=st.integers(1, 10),
+        lanes=st.integers(1, 8),
+    ),
+    weights_digest=st.binary(min_size=32, max_size=32),
+    canvas=st.tuples(st.integers(1, 2**32 - 1), st.integers(1, 2**32 - 1)),
+    faces=st.lists(entries, max_size=5).map(tuple),
+    producer=names,
+)
+
+
+# --- Record ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vector", VECTORS["accepted"], ids=lambda v: v["name"])
+def test_golden_records(vector: dict) -> None:
+    record = bytes.fromhex(vector["record"])
+    header = decode(record)
+    assert describe(header) == vector["fields"]
+    assert json.loads(json.dumps(describe(header))) == vector["fields"]
+    assert encode(header) == record
+
+
+@pytest.mark.parametrize("vector", VECTORS["rejected"], ids=lambda v: v["name"])
+def test_golden_rejections(vector: dict) -> None:
+    with pytest.raises(errors.AnonfaceError, match=vector["says"]) as caught:
+        decode(bytes.fromhex(vector["record"]) + bytes(vector.get("zeros", 0)))
+    assert type(caught.value).__name__ == vector["error"]
+    assert caught.value.message.isprintable()
+
+
+def test_the_version_needed_is_named() -> None:
+    newer = next(v for v in VECTORS["rejected"] if v["name"] == "newer version")
+    with pytest.raises(ContainerError) as caught:
+        decode(bytes.fromhex(newer["record"]))
+    assert "3.4.5" in caught.value.hint
+
+
+@given(headers)
+def test_round_trip(header: Header) -> None:
+    back = decode(encode(header))
+    assert back == header
+    assert [type(value) for _, value in sorted(back.parameters.items())] == [
+        type(value) for _, value in sorted(header.parameters.items())
+    ]
+    backwards = replace(header, parameters=dict(reversed(header.parameters.items())))
+    assert encode(backwards) == encode(header)
+
+
+@given(headers, st.data())
+@settings(max_examples=50)
+def test_no_other_byte_is_taken(header: Header, data: st.DataObject) -> None:
+    record = encode(header)
+    at = data.draw(st.integers(0, len(record) - 1))
+    other = data.draw(st.integers(1, 255))
+    with pytest.raises(ContainerError):
+        decode(record[:at] + bytes([record[at] ^ other]) + record[at + 1 :])
+
+
+def test_every_flipped_bit_is_refused() -> None:
+    for bit in range(8 * len(RECORD)):
+        damaged = bytearray(RECORD)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ContainerError):
+            decode(bytes(damaged))
+
+
+def test_every_cut_and_addition_is_refused() -> None:
+    for size in range(len(RECORD)):
+        with pytest.raises(ContainerError):
+            decode(RECORD[:size])
+    for extra in (b"\0", RECORD, b"\0" * 70_000):
+        with pytest.raises(ContainerError):
+            decode(RECORD + extra)
+
+
+@given(st.binary(max_size=300))
+def test_crafted_headers_never_escape_as_another_error(body: bytes) -> None:
+    """Bytes behind a right frame and under a right digest: every field parser meets garbage."""
+    head = b"ANF1" + struct.pack(">BI", 1, 9 + len(body) + 32) + b"\x010" + body[2:]
+    try:
+        header = decode(head + container.hashlib.sha256(head).digest())
+    except (ContainerError, LimitError):
+        return
+    assert encode(header) == head + container.hashlib.sha256(head).digest()
+
+
+def test_too_many_faces() -> None:
+    many = replace(HEADER, faces=(FaceEntry(QUAD),) * 1900)
+    assert decode(encode(many)) == many and len(encode(many)) <= container.MAX_HEADER
+    for count in (2000, 70_000):
+        with pytest.raises(LimitError, match=f"{count} faces"):
+            encode(replace(HEADER, faces=(FaceEntry(QUAD),) * count))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**63, -(2**63) - 1, "x" * 65_536, None, b"x"])
+def test_parameters_out_of_range(value: object) -> None:
+    with pytest.raises(ValueError):
+        encode(replace(HEADER, parameters={"a": value}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"flow_salt": b"short"}, {"weights_digest": b""}, {"canvas": (0, 5)}, {"canvas": (2**32, 5)}, {"backend": "é"}],
+)
+def test_fields_out_of_range(change: dict) -> None:
+    with pytest.raises(ValueError):
+        replace(HEADER, **change)
+
+
+def test_quads_lie_on_their_grid() -> None:
+    for bad in (0.01, float("nan"), float("inf"), 2.0**28):
+        with pytest.raises(ValueError):
+            FaceEntry(((bad, 0.0), *QUAD[1:]))
+    for quad, kind in ((QUAD[:3], "synth"), (QUAD, "blur")):
+        with pytest.raises(ValueError):
+            FaceEntry(quad, kind)
+
+
+# --- Carriers --------------------------------------------------------------------------------------------------------
+
+
+def picture() -> Image.Image:
+    y, x = np.mgrid[:24, :32]
+    return Image.fromarray(np.stack([x * 8, y * 10, x + y], -1).astype(np.uint8))
+
+
+def saved(kind: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    picture().save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+IMAGES = {
+    "png": saved("PNG"),
+    "png-metadata": saved("PNG", icc_profile=b"x" * 99, dpi=(72, 72)),
+    "jpeg": saved("JPEG"),
+    "jpeg-metadata": saved(
+        "JPEG", icc_profile=b"x" * 70_000, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0", comment="hi"
+    ),
+    "jpeg-progressive": saved("JPEG", progressive=True),
+    "jpeg-trailer": saved("JPEG") + b"trailing bytes",
+    "jpeg-fill": saved("JPEG").replace(b"\xff\xdb", b"\xff\xff\xff\xdb", 1),
+    "webp": saved("WEBP"),
+    "webp-lossless": saved("WEBP", lossless=True, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0"),
+}
+# odd, even, one byte around a JPEG segment's room, several segments, several PNG chunks
+RECORDS = [RECORD, RECORD + b"!", b"r" * 65_524, b"r" * 65_525, bytes(range(256)) * 700, b"R" * (1024 * 1024 + 5)]
+
+
+def pixels(data: bytes) -> bytes:
+    return Image.open(io.BytesIO(data)).convert("RGBA").tobytes()
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_carriers_keep_the_picture_and_the_record(name: str) -> None:
+    image = IMAGES[name]
+    assert extract(image) is None and strip(image) == image
+    for record in RECORDS:
+        carrying = embed(image, record)
+        assert extract(carrying) == record
+        assert pixels(carrying) == pixels(image)
+        assert embed(carrying, RECORD) == embed(image, RECORD)
+        assert strip(carrying) == image
+
+
+def test_png_chunk_is_private_and_unsafe_to_copy() -> None:
+    carrying = embed(IMAGES["png"], RECORD)
+    ancillary, private, reserved, safe = (bool(letter & 0x20) for letter in container.PNG_TYPE)
+    assert ancillary and private and not reserved and not safe
+    at = carrying.index(b"anFC")
+    assert at < carrying.index(b"IDAT")
+    assert carrying[at + 4 + len(RECORD) :][:4] == struct.pack(">I", zlib.crc32(b"anFC" + RECORD))
+    Image.open(io.BytesIO(carrying)).verify()
+
+
+def test_jfif_stays_first() -> None:
+    carrying = embed(IMAGES["jpeg-metadata"], RECORD)
+    assert (
+        carrying.index(b"JFIF") < carrying.index(b"Exif") < carrying.index(b"ANONFACE\0") < carrying.index(b"\xff\xdb")
+    )
+    assert Image.open(io.BytesIO(carrying)).info["icc_profile"] == b"x" * 70_000
+
+
+def test_webp_sizes_stay_true() -> None:
+    for record in (RECORD, RECORD + b"!"):
+        carrying = embed(IMAGES["webp"], record)
+        assert int.from_bytes(carrying[4:8], "little") == len(carrying) - 8 and len(carrying) % 2 == 0
+
+
+def test_record_behind_the_image_data_is_found() -> None:
+    png = IMAGES["png"]
+    chunk = struct.pack(">I", 4) + b"anFCtail" + struct.pack(">I", zlib.crc32(b"anFCtail"))
+    assert extract(png[:-12] + chunk + png[-12:]) == b"tail"
+
+
+def test_a_sidecar_is_the_bare_record() -> None:
+    assert extract(RECORD) == RECORD and decode(extract(RECORD)) == HEADER
+
+
+@pytest.mark.parametrize("name", ["png", "jpeg", "webp-lossless"])
+def test_no_damage_to_the_record_in_its_carrier_goes_unnoticed(name: str) -> None:
+    """Every flipped bit from the carrier's own framing to its end is refused, or takes the record's mark away whole."""
+    carrying = embed(IMAGES[name], RECORD)
+    start = carrying.index(RECORD)
+    for bit in range(8 * start, 8 * (start + len(RECORD))):
+        damaged = bytearray(carrying)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ContainerError):
+            decode(extract(bytes(damaged)))
+
+
+@pytest.mark.parametrize("name", ["png", "jpeg", "webp"])
+def test_a_cut_file_is_broken_not_without_a_record(name: str) -> None:
+    image = IMAGES[name]
+    stop = image.index(b"\xff\xda") if name == "jpeg" else len(image)
+    for size in range(12, stop):
+        with pytest.raises(ContainerError, match="broken"):
+            extract(image[:size])
+
+
+def test_other_files_carry_nothing() -> None:
+    for data in (b"", b"text", saved("BMP"), saved("TIFF"), saved("GIF")):
+        assert extract(data) is None
+        with pytest.raises(ContainerError, match="only PNG, JPEG and WebP"):
+            embed(data, RECORD)
+        with pytest.raises(ContainerError):
+            strip(data)
+
+
+def test_garbage_never_escapes_as_another_error() -> None:
+    generator = np.random.default_rng(3)
+    carrying = [embed(image, RECORD) for image in IMAGES.values()]
+    for turn in range(900):
+        data = bytearray(carrying[turn % len(carrying)])
+        for at in generator.integers(0, min(len(data), 700), 3):
+            data[at] = generator.integers(256)
+        try:
+            record = extract(bytes(data))
+            strip(bytes(data))
+            if record is not None:
+                assert decode(record) == HEADER
+        except ContainerError:
+            continue
