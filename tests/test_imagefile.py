@@ -47,6 +47,30 @@ def names(folder: Path) -> list[str]:
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 
+def grey_of_inks() -> bytes:
+    """A whole ICC profile for CMYK in which paper is white, black ink is black and any other ink L* = 50."""
+
+    def numbers(*values: float) -> bytes:
+        return b"".join(struct.pack(">i", round(value * 65536)) for value in values)
+
+    white = numbers(0.9642, 1, 0.8249)
+    inks = b"".join(bytes([255 if n == 0 else 0 if n & 1 else 128, 128, 128]) for n in range(16))
+    table = b"mft1\0\0\0\0\x04\x03\x02\0" + numbers(1, 0, 0, 0, 1, 0, 0, 0, 1)
+    tags = {
+        b"desc": b"desc\0\0\0\0" + struct.pack(">I", 5) + b"test\0" + bytes(79),
+        b"cprt": b"text\0\0\0\0none\0\0\0\0",
+        b"wtpt": b"XYZ \0\0\0\0" + white,
+        b"A2B0": table + bytes(range(256)) * 4 + inks + bytes(range(256)) * 3,
+    }
+    index, body = struct.pack(">I", len(tags)), b""
+    for name, data in tags.items():
+        index += name + struct.pack(">II", 132 + 12 * len(tags) + len(body), len(data))
+        body += data + bytes(-len(data) % 4)
+    size = 128 + len(index) + len(body)
+    head = struct.pack(">I4xI4s4s4s12x4s28x", size, 0x02400000, b"prtr", b"CMYK", b"Lab ", b"acsp") + white
+    return head.ljust(128, b"\0") + index + body
+
+
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -115,6 +139,9 @@ def test_cmyk_goes_through_its_profile() -> None:
     plain = read_photo(saved(cmyk, "JPEG", quality=95))
     assert plain.notes and plain.icc is None
     assert np.abs(plain.pixels.astype(int) - scene()).mean() < 6
+    profiled = read_photo(saved(cmyk, "JPEG", icc_profile=grey_of_inks()))
+    assert profiled.icc is None and profiled.notes == ("converted from CMYK to sRGB through its profile",)
+    assert np.abs(profiled.pixels.astype(int) - profiled.pixels[..., :1]).max() <= 1  # no ink has a colour there
     wrong = read_photo(saved(cmyk, "JPEG", quality=95, icc_profile=b"no profile" * 20))
     assert wrong.icc is None and "unusable" in wrong.notes[0]
 
