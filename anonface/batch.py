@@ -386,9 +386,10 @@ def _refuse_collisions(jobs: Sequence[Job]) -> None:
     for job in jobs:
         for file in job.outputs:
             place = _canonical(file)
-            other = writers.get(place) or inputs.get(place)
-            if other is not None and other is not job:
-                what = "also the output of" if place in writers else "the input"
+            what, other = "also the output of", writers.get(place)
+            if other is None and inputs.get(place) not in (None, job):
+                what, other = "the input", inputs[place]
+            if other is not None:
                 raise UsageError(f"{file}, the output of {job.source}, is {what} {other.source}", "rename one of them")
             writers[place] = job
 

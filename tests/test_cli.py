@@ -214,11 +214,8 @@ def test_an_unusable_key(anonface, content):
         Path("bad.key").write_bytes(content)
         Path("bad.key").chmod(0o600)
     code, _, err = anonface("anonymize", "a.png", "--key-file", "bad.key")
-    assert (
-        code == 6
-        and err.startswith("anonface: error: key file 'bad.key'")
-        and files() == sorted(["./a.png"] + (["./bad.key"] if content is not None else []))
-    )
+    assert code == 6 and err.startswith("anonface: error: key file 'bad.key'")
+    assert "a.anon.png" not in names(".")
 
 
 def test_no_key_at_all(anonface):

@@ -1,0 +1,81 @@
+"""Imports point one way: what a room may know is written down here."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import anonface
+
+PACKAGE = Path(anonface.__file__).parent
+
+# Room by room, leaves first, what each may import of the package. Rooms see their own files besides.
+MAY_IMPORT = {
+    "errors": set(),
+    "keys": {"errors"},
+    "container": {"errors", "keys"},
+    "imagefile": {"errors"},
+    "conversion": {"errors"},
+    "download": {"errors"},
+    "models": {"conversion"},
+    "weights": {"errors", "conversion", "download"},
+    "faces": {"errors", "weights", "models"},
+    "backends": {"errors", "keys", "weights", "models", "faces.align", "faces.blend"},
+    "pipeline": {"errors", "keys", "container", "faces", "backends"},
+    "batch": {"errors", "keys", "container", "imagefile", "pipeline"},
+    "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "backends"},
+    "evaluation": {"errors", "keys", "imagefile", "weights", "faces", "pipeline"},
+    "__init__": {"keys", "pipeline", "batch"},
+}
+MAY_IMPORT["cli"] = {*MAY_IMPORT, "__version__"}
+
+
+def modules():
+    return sorted(file.relative_to(PACKAGE) for file in PACKAGE.rglob("*.py"))
+
+
+def imported(file):
+    """Dotted names below the package that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse((PACKAGE / file).read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} imports relatively"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name.removeprefix("anonface.") for name in names if name.startswith("anonface."))
+
+
+def allowed(room, name):
+    return name.split(".")[0] == room or any(f"{name}.".startswith(f"{other}.") for other in MAY_IMPORT[room])
+
+
+@pytest.mark.parametrize("file", modules(), ids=str)
+def test_a_room_imports_only_what_lies_below_it(file):
+    room = file.parts[0].removesuffix(".py")
+    assert room in MAY_IMPORT, f"{room} is a new room: say above what it may import"
+    assert [name for name in imported(file) if not allowed(room, name)] == []
+
+
+def test_the_rule_has_no_circle():
+    seen = set()
+    for room, below in MAY_IMPORT.items():
+        assert {name.split(".")[0] for name in below} - {"__version__"} <= seen, room
+        seen.add(room)
+
+
+@pytest.mark.parametrize("file", [file for file in modules() if file.parts[0] != "cli.py"], ids=str)
+def test_only_the_command_line_prints_or_exits(file):
+    names = {node.id for node in ast.walk(ast.parse((PACKAGE / file).read_text("utf-8"))) if isinstance(node, ast.Name)}
+    assert not names & {"print", "exit", "quit"}
+    assert "sys.exit" not in (PACKAGE / file).read_text("utf-8")
+
+
+@pytest.mark.parametrize("statement", ["import anonface", "from anonface import Key", "import anonface.cli"])
+def test_what_must_be_instant_loads_no_network_library(statement):
+    heavy = "{'torch', 'cv2', 'diffusers', 'facexlib'}"
+    code = f"import sys; {statement}; assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
