@@ -80,8 +80,10 @@ def drawn_mesh() -> Points:
 
 
 def test_ffhq_quad_by_hand() -> None:
-    # x = (60, 0) + (70, 0), scaled to max(2 * 60, 1.8 * 70) = 126; centre = (130, 100) + 0.1 * (0, 70)
-    assert np.allclose(align.ffhq_quad(drawn_mesh()), [[4, -19], [4, 233], [256, 233], [256, -19]])
+    # Eyes 57.9 px apart around (130, 100.7), the mouth 69.3 px below: x = (57.9, 0) + (69.3, 0), scaled to
+    # max(2 * 57.9, 1.8 * 69.3) = 124.74; centre = (130, 100.7) + 0.1 * (0, 69.3).
+    left, top, right, bottom = 130 - 124.74, 107.63 - 124.74, 130 + 124.74, 107.63 + 124.74
+    assert np.allclose(align.ffhq_quad(drawn_mesh()), [[left, top], [left, bottom], [right, bottom], [right, top]])
 
 
 def test_ffhq_quad_turns_with_the_face() -> None:
