@@ -169,9 +169,7 @@ def read_tflite(data: bytes) -> GraphFile:
     return GraphFile(tuple(nodes), _only_used(nodes, arrays), ends[0], ends[1])
 
 
-def _tflite_node(
-    tflite: Any, operator: Any, name: str, inputs: tuple[str, ...], output: str, arrays: Arrays
-) -> Node:
+def _tflite_node(tflite: Any, operator: Any, name: str, inputs: tuple[str, ...], output: str, arrays: Arrays) -> Node:
     table = operator.BuiltinOptions()
 
     def options(kind: str) -> Any:
@@ -263,9 +261,8 @@ def _tfjs_node(node: dict[str, Any], arrays: Arrays) -> Node:
         depthwise = "Depthwise" in op
         weight = arrays[inputs[1]]
         # HWIO -> OIHW; a depthwise kernel is H W C M
-        arrays[f"{inputs[1]}.oihw"] = (
-            weight.transpose(2, 3, 0, 1).reshape(-1, 1, *weight.shape[:2]) if depthwise else weight.transpose(3, 2, 0, 1)
-        )
+        across = weight.transpose(2, 3, 0, 1).reshape(-1, 1, *weight.shape[:2])
+        arrays[f"{inputs[1]}.oihw"] = across if depthwise else weight.transpose(3, 2, 0, 1)
         attributes = {
             "stride": int(attr["strides"]["list"]["i"][1]),
             "same": base64.b64decode(attr["padding"]["s"]).decode() == "SAME",

@@ -63,7 +63,7 @@ class Recovered:
 
 @dataclass(frozen=True)
 class _Located:
-    """A face as the pipeline works on it: where it was seen, the square it lies in, and why it cannot be synthesised."""
+    """A face to work on: where it was seen, the square it lies in, and why it cannot be synthesised, if so."""
 
     box: Box
     quad: Quad
@@ -199,8 +199,9 @@ class Engine:
                 "install the version of anonface that made it",
             )
         if header.canvas != (pixels.shape[1], pixels.shape[0]):
+            (height, width), (w, h) = pixels.shape[:2], header.canvas
             raise ContainerError(
-                f"the photo is {pixels.shape[1]}x{pixels.shape[0]} px, its record says {header.canvas[0]}x{header.canvas[1]}",
+                f"the photo is {width}x{height} px, its record says {w}x{h}",
                 "it was resized or cropped; a photo made with --stateless can be recovered with --stateless",
             )
         parameters = dict(header.parameters)
@@ -223,7 +224,7 @@ class Engine:
         return _Located(face.box, align.snap_quad(quad), obstacle)
 
     def _cut(self, pixels: Pixels, quad: Quad, parser: str) -> _Cut:
-        size = align.crop_size(quad)
+        size = min(align.crop_size(quad), self.backend.resolutions[-1])
         crop = align.crop(pixels, quad, size)
         mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
         return _Cut(quad, crop, blend.soften(parse.face_mask(crop, mesh, size, parser)))
@@ -273,7 +274,10 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise DeviceError(f"device {name!r} is not supported", "choose auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise DeviceError(f"{name} was asked for, but this machine has {torch.cuda.device_count()} CUDA devices", "--device cpu works everywhere")
+        raise DeviceError(
+            f"{name} was asked for, but this machine has {torch.cuda.device_count()} CUDA devices",
+            "--device cpu works everywhere",
+        )
     return device
 
 
@@ -300,7 +304,9 @@ def _from_header(header: Header) -> list[_Located]:
         quad = np.array(entry.quad, np.float64)
         (left, top), (right, bottom) = quad.min(0), quad.max(0)
         box = (float(left), float(top), float(right - left), float(bottom - top))
-        located.append(_Located(box, quad, None if entry.kind == SYNTH else "covered by a mosaic, which nothing undoes"))
+        located.append(
+            _Located(box, quad, None if entry.kind == SYNTH else "covered by a mosaic, which nothing undoes")
+        )
     return located
 
 

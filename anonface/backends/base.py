@@ -20,12 +20,11 @@ Settings = Mapping[str, Parameter]
 class Backend(Protocol):
     """Turns aligned faces into somebody else under a key, and back.
 
-    Faces are [B, 3, R, R] in [-1, 1] with R in :attr:`resolutions`, masks [B, 1, R, R] in 0..1 (where the result will be
-    seen, soft border included), keys one each. Results have the faces' shape. A batch of n equals n singles.
+    Faces are [B, 3, R, R] in [-1, 1] with R in :attr:`resolutions`, masks [B, 1, R, R] in 0..1 (where the result
+    will be seen, soft border included), keys one each. Results have the faces' shape. A batch of n equals n singles.
     """
 
     name: str
-    resolution: int
     resolutions: tuple[int, ...]
 
     def parameters(self) -> dict[str, Parameter]:
@@ -60,8 +59,8 @@ def _ifadit_official(device: torch.device, settings: Settings) -> Backend:
 
     folder = settings.get("model")
     if folder:
-        return OfficialIFADITBackend.from_folder(Path(str(folder)), device)
-    return OfficialIFADITBackend.from_weights(device)
+        return OfficialIFADITBackend.from_folder(Path(str(folder)), str(device))
+    return OfficialIFADITBackend.from_weights(str(device))
 
 
 BACKENDS: dict[str, Callable[[torch.device, Settings], Backend]] = {

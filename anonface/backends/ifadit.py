@@ -72,8 +72,8 @@ class IFADIT:
     """The backend; see ``base.Backend`` for the contract."""
 
     name = "ifadit"
-    resolution = 256
-    resolutions = (256, 512, 1024)
+    resolution = 256  # at which the networks look; renders have the size of the crop
+    resolutions: tuple[int, ...] = (256, 512, 1024)
 
     def __init__(self, device: torch.device | str = "cpu", settings: Settings | None = None) -> None:
         self.device = torch.device(device)

@@ -6,6 +6,7 @@ batch. The background of a recovered face is that of the anonymized one; the scr
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from anonface import weights
-from anonface.errors import WeightsError
+from anonface.backends.base import Settings
+from anonface.errors import UsageError, WeightsError
 from anonface.models.ifadit_official import OfficialIFADIT, OfficialIFADITParams, composite
 from anonface.models.psp import PSp
 
@@ -39,6 +41,7 @@ class OfficialIFADITBackend:
 
     name = "ifadit-official"
     resolution = 256
+    resolutions: tuple[int, ...] = (256,)
 
     def __init__(self, networks: OfficialIFADIT, device: str = "cpu") -> None:
         warnings.warn(
@@ -88,6 +91,25 @@ class OfficialIFADITBackend:
     def parameters(self) -> dict[str, str | int | float | bool]:
         """What recovery must know beside the weights: the form of the flow's log scale."""
         return {"halved": self.networks.flow.params.halved}
+
+    def under(self, settings: Settings) -> OfficialIFADITBackend:
+        """Itself: its one parameter is a property of the loaded networks.
+
+        Raises:
+            UsageError: a setting that these networks do not have.
+        """
+        own = self.parameters()
+        for name, value in settings.items():
+            if own.get(name) != value:
+                raise UsageError(f"the authors' iFADIT as loaded here does not have {name}={value}")
+        return self
+
+    def digest(self) -> bytes:
+        """SHA-256 over all numbers of the networks."""
+        total = hashlib.sha256()
+        for tensor in self.networks.state_dict().values():
+            total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return total.digest()
 
     @torch.no_grad()
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:

@@ -97,9 +97,9 @@ def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
     """468 landmarks of aligned faces [B, 3, R, R] in [-1, 1] -> [B, 468, 2] in shares of the crop's side."""
     left, top, side = MESH_BOX
     r = faces.shape[-1]
-    t, l, s = round(top * r), round(left * r), round(side * r)
+    y, x, s = round(top * r), round(left * r), round(side * r)
     size = (MESH_INPUT, MESH_INPUT)
-    view = F.interpolate(faces[:, :, t : t + s, l : l + s], size, mode="bilinear", antialias=s > MESH_INPUT)
+    view = F.interpolate(faces[:, :, y : y + s, x : x + s], size, mode="bilinear", antialias=s > MESH_INPUT)
     points = network((view + 1) / 2).reshape(-1, 468, 3)[:, :, :2] / MESH_INPUT
     return points * side + points.new_tensor([left, top])
 

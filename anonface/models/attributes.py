@@ -38,7 +38,11 @@ class InvertedResidual(nn.Module):
         super().__init__()
         mid = c_in * expand
         layers: list[nn.Module] = [_conv_bn(c_in, mid, 1)] if expand != 1 else []
-        layers += [_conv_bn(mid, mid, 3, stride, groups=mid), nn.Conv2d(mid, c_out, 1, bias=False), nn.BatchNorm2d(c_out)]
+        layers += [
+            _conv_bn(mid, mid, 3, stride, groups=mid),
+            nn.Conv2d(mid, c_out, 1, bias=False),
+            nn.BatchNorm2d(c_out),
+        ]
         self.conv = nn.Sequential(*layers)
         self.residual = stride == 1 and c_in == c_out
 
@@ -52,8 +56,10 @@ def _conv_bn(c_in: int, c_out: int, kernel: int, stride: int = 1, groups: int = 
 
 
 class MobileNetV2Features(nn.Module):
-    """The convolutional part of MobileNetV2 up to stride 32, in the ImageNet checkpoint's names (``features.0`` ...)."""
+    """The convolutional part of MobileNetV2 up to stride 32, in the names of the ImageNet checkpoint."""
 
+    mean: Tensor
+    std: Tensor
     STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
     TAPS = (6, 13, 17)  # last block at strides 8, 16 and 32
     WIDTHS = (32, 96, 320)
@@ -116,6 +122,10 @@ class AttributeEncoder(nn.Module):
 class LatentMapper(nn.Module):
     """M of equation 2: for each latent, MLP([z, a_i]) -> w_i; two layers, shared by all latents but for a bias each."""
 
+    mean: Tensor
+    std: Tensor
+    axes: Tensor
+
     def __init__(self, params: AttributeParams | None = None) -> None:
         super().__init__()
         p = self.params = params or AttributeParams()
@@ -150,14 +160,15 @@ class IdentityCompensation(nn.Module):
 
     def __init__(self, code: int = 512, hidden: int = 512) -> None:
         super().__init__()
+        last = nn.Linear(hidden, code)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
         self.layers = nn.Sequential(
             nn.Linear(code, hidden), nn.LeakyReLU(0.2),
             nn.Linear(hidden, hidden), nn.LeakyReLU(0.2),
             nn.Linear(hidden, hidden), nn.LeakyReLU(0.2),
-            nn.Linear(hidden, code),
+            last,
         )  # fmt: skip
-        nn.init.zeros_(self.layers[-1].weight)
-        nn.init.zeros_(self.layers[-1].bias)
 
     def forward(self, z: Tensor) -> Tensor:
         """Unit codes [B, 512] -> unit codes [B, 512]; a fresh layer returns its input."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class IdentityParams:
-    """``share`` is the weight of trunk a in a cosine. ``box`` is (top, left, side) of the face in a 256-px FFHQ crop."""
+    """``share``: trunk a's weight in a cosine. ``box``: (top, left, side) of the face in a 256-px FFHQ crop."""
 
     code: int = 512
     width_a: int = 192
@@ -33,7 +33,9 @@ class IdentityParams:
 
 
 class IdentityEncoder(nn.Module):
-    """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> codes [B, 512] of unit length."""
+    """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> codes [B, 512] of unit length. Looks at 128 px."""
+
+    axes: Tensor
 
     def __init__(self, params: IdentityParams | None = None) -> None:
         super().__init__()
@@ -60,10 +62,10 @@ class IdentityEncoder(nn.Module):
         if faces.shape[-1] != self.params.side:
             faces = F.adaptive_avg_pool2d(faces, self.params.side)
         top, left, side = (v * faces.shape[-1] / 256 for v in self.params.box)
-        t, l, s = round(top), round(left), round(side)
+        y, x, s = round(top), round(left), round(side)
         size = (self.params.input, self.params.input)
         shrinking = s > self.params.input
-        return F.interpolate(faces[:, :, t : t + s, l : l + s], size, mode="bilinear", antialias=shrinking)
+        return F.interpolate(faces[:, :, y : y + s, x : x + s], size, mode="bilinear", antialias=shrinking)
 
 
 def _pad_same(x: Tensor) -> Tensor:
@@ -102,7 +104,14 @@ class _Bottleneck(nn.Module):
 class MobileFaceNet(nn.Module):
     """Trunk a (Chen et al. 2018, batch norms folded): [B, 3, 112, 112] in [-1, 1] -> [B, width]."""
 
-    STAGES = ((64, 128, 2), *[(64, 128, 1)] * 4, (128, 256, 2), *[(128, 256, 1)] * 6, (128, 512, 2), *[(128, 256, 1)] * 2)
+    STAGES = (
+        (64, 128, 2),
+        *[(64, 128, 1)] * 4,
+        (128, 256, 2),
+        *[(128, 256, 1)] * 6,
+        (128, 512, 2),
+        *[(128, 256, 1)] * 2,
+    )
 
     def __init__(self, width: int = 192) -> None:
         super().__init__()

@@ -166,8 +166,8 @@ class MobileStyleGAN(nn.Module):
     """Synthesis network: W+ latents [B, n, 512] -> images [B, 3, S, S], about -1..1, RGB.
 
     n is at most 23. Where it is less, the last latent serves all remaining layers. TIED latents are enough for
-    everything below the layers that a 256-px head leaves out; with no more than these, one code shows the same person at
-    every size.
+    everything below the layers that a 256-px head leaves out; with no more than these, one code shows the same person
+    at every size.
     """
 
     TIED = 17
@@ -179,9 +179,7 @@ class MobileStyleGAN(nn.Module):
         self.input = nn.Parameter(torch.zeros(1, p.base, 4, 4))
         self.conv1 = StyledConv(p.style, p.base, p.base, 4, full=True)
         widths = (p.base, *p.channels)
-        self.layers = nn.ModuleList(
-            Level(p.style, widths[i], widths[i + 1], 8 * 2**i) for i in range(len(p.channels))
-        )
+        self.layers = nn.ModuleList(Level(p.style, widths[i], widths[i + 1], 8 * 2**i) for i in range(len(p.channels)))
         last = len(p.channels) - 1
         self.to_image = ToImage(p.style, p.channels[last])
         self.heads = nn.ModuleDict(

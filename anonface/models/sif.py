@@ -59,12 +59,10 @@ def orthogonal_from_normals(normals: np.ndarray) -> np.ndarray:
 
 
 def _mlp(c_in: int, hidden: int, c_out: int) -> nn.Sequential:
-    net = nn.Sequential(
-        nn.Linear(c_in, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, c_out)
-    )
-    nn.init.zeros_(net[-1].weight)  # a fresh block is the identity
-    nn.init.zeros_(net[-1].bias)
-    return net
+    last = nn.Linear(hidden, c_out)
+    nn.init.zeros_(last.weight)  # a fresh block is the identity
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(c_in, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, hidden), nn.LeakyReLU(0.2), last)
 
 
 def _context(half: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,6 +106,9 @@ class SecureAffineCoupling(nn.Module):
 class SIF(nn.Module):
     """The flow on unit codes. ``forward`` and ``inverse`` map [B, 512] of unit length to [B, 512] of unit length."""
 
+    key_mean: Tensor
+    key_scale: Tensor
+
     def __init__(self, params: SIFParams | None = None) -> None:
         super().__init__()
         self.params = params or SIFParams()
@@ -135,6 +136,7 @@ class SIF(nn.Module):
 
     def _back(self, z: Tensor, k: Tensor) -> Tensor:
         k = (k - self.key_mean) * self.key_scale
-        for block in reversed(self.coupling):
+        for block in reversed(list(self.coupling)):
+            assert isinstance(block, SecureAffineCoupling)
             z = block.inverse(z, k)
         return z

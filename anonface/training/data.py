@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
@@ -103,9 +104,11 @@ def load_bank(
     return FaceBank(torch.cat(images), torch.cat(latents))
 
 
-def jitter(faces: Tensor, rng: torch.Generator, shift: float = 0.015, scale: float = 0.03, turn: float = 0.03) -> Tensor:
-    """Re-alignment error: shift in shares of the side (0.015 is 4 px of 256), scale, turn in radians; standard deviations
-    are half of these."""
+def jitter(
+    faces: Tensor, rng: torch.Generator, shift: float = 0.015, scale: float = 0.03, turn: float = 0.03
+) -> Tensor:
+    """Re-alignment error of standard deviation ``shift`` (in shares of the side; 0.015 is 4 px of 256), half of ``scale``,
+    and half of ``turn`` (radians)."""
     n = len(faces)
     dx, dy, ds, a = (torch.randn(n, generator=rng) * 0.5 * s for s in (2 * shift, 2 * shift, scale, turn))
     cos, sin = (1 + ds) * torch.cos(a), (1 + ds) * torch.sin(a)
@@ -130,7 +133,7 @@ def _uniform(rng: torch.Generator, low: float, high: float) -> float:
 
 
 def _photograph_one(face: Tensor, rng: torch.Generator) -> Tensor:
-    image = ((face.permute(1, 2, 0).numpy() + 1) / 2).clip(0, 1).astype(np.float32)
+    image: NDArray = ((face.permute(1, 2, 0).numpy() + 1) / 2).clip(0, 1).astype(np.float32)
     side = image.shape[0]
     if _uniform(rng, 0, 1) < 0.3:
         image = _occlude(image, rng)
@@ -151,11 +154,18 @@ def _photograph_one(face: Tensor, rng: torch.Generator) -> Tensor:
     pixels = (image.clip(0, 1) * 255).round().astype(np.uint8)
     if _uniform(rng, 0, 1) < 0.5:
         quality = int(_uniform(rng, 50, 95))
-        pixels = cv2.imdecode(cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
+        pixels = through_jpeg(pixels, quality)
     return torch.from_numpy(pixels.astype(np.float32) / 127.5 - 1).permute(2, 0, 1)
 
 
-def _occlude(image: np.ndarray, rng: torch.Generator) -> np.ndarray:
+def through_jpeg(pixels: NDArray, quality: int) -> NDArray:
+    """uint8 [H, W, 3] as a JPEG file of that quality gives it back (the channels' order does not matter)."""
+    decoded = cv2.imdecode(cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
+    assert decoded is not None
+    return decoded
+
+
+def _occlude(image: NDArray, rng: torch.Generator) -> NDArray:
     """A flat or striped shape of hand, cup or strand size somewhere on the crop."""
     side = image.shape[0]
     canvas = image.copy()

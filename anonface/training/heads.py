@@ -12,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN, haar
+from anonface.models.mobile_stylegan import EarlyHead, MappingNetwork, MobileStyleGAN, haar
 from anonface.training.data import draw_latents, tile
-
 
 TURNS = ("256", "256", "512")  # which head learns at which step
 
@@ -34,7 +33,9 @@ class HeadsObjective:
         self.pool: list[tuple[Tensor, Tensor]] = []  # latents [n, 512] and renders uint8 [3, 512, 512]
         generator.requires_grad_(False)
         generator.heads.requires_grad_(True)
-        if not any(head.weight.any() for head in generator.heads.values()):
+        if not any(
+            parameter.any() for name, parameter in generator.heads.named_parameters() if name.endswith(".weight")
+        ):
             self._start_from_least_squares()
 
     def modules(self) -> dict[str, nn.Module]:
@@ -53,12 +54,14 @@ class HeadsObjective:
 
     @torch.no_grad()
     def _start_from_least_squares(self, count: int = 48, seed: int = 3) -> None:
-        """Fit each head's linear part to ``count`` renders, a sixteenth of their pixels; the rest starts near nothing."""
+        """Fit each head's linear part to ``count`` renders, some 4,096 pixels each; the rest starts small."""
         for _ in range(count):
             self._draw(torch.Generator().manual_seed(seed * 1000 + len(self.pool)))
         for side, head in self.generator.heads.items():
+            assert isinstance(head, EarlyHead)
             level = self.generator.level(int(side))
-            gram, moment = 0.0, 0.0
+            width = head.weight.shape[1] + 1
+            gram, moment = torch.zeros(width, width).double(), torch.zeros(width, 12).double()
             for w, render in self.pool:
                 x = self.generator.features(w[None], level)[0].flatten(1)
                 y = haar(shrink(render[None].float() / 127.5 - 1, int(side)))[0].flatten(1)

@@ -1,8 +1,8 @@
 """Distillation of the identity encoder from two public recognizers.
 
 The student's trunks have the teachers' architectures and start from their weights; what they learn is to give, for a
-face that was jittered, re-lit, blurred, compressed or partly covered, the embedding that the teachers give for the clean
-one. Teachers: A, MobileFaceNet 192-d; B, a depthwise residual network 256-d. The judge of this project's figures is
+face that was jittered, re-lit, blurred, compressed or partly covered, the embedding that the teachers give for the
+clean one. Teachers: A, MobileFaceNet 192-d; B, a depthwise residual network 256-d. The judge of this project's figures is
 neither.
 """
 
@@ -43,8 +43,8 @@ def _copy_trunk(trunk: MobileFaceNet | DepthwiseResNet, teacher: GraphFile) -> N
             module.bias.data = torch.from_numpy(teacher.arrays[node.inputs[2]].copy())
     # teacher A writes PReLU as relu(x) + s (x - |x|), which is 2 s x below zero; teacher B as max + s min
     factor = 2.0 if any(n.op == "abs" for n in teacher.nodes) else 1.0
-    for module, (_, slope) in zip(activations, slopes, strict=True):
-        module.weight.data = torch.from_numpy(factor * slope)
+    for activation, (_, slope) in zip(activations, slopes, strict=True):
+        activation.weight.data = torch.from_numpy(factor * slope)
 
 
 class IdentityObjective:

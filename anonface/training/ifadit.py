@@ -19,8 +19,8 @@ from anonface.faces.blend import composite
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
 from anonface.models.identity import IdentityEncoder
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.models.sif import SIF, FlowKey
-from anonface.training.data import FaceBank, draw_keys, jitter, photograph, rounded, tile
+from anonface.models.sif import SIF
+from anonface.training.data import FaceBank, draw_keys, jitter, photograph, rounded, through_jpeg, tile
 
 SIDE = 128  # px, at which training looks; renders come from the 256-px head
 
@@ -102,8 +102,8 @@ def regions(mesh: Tensor, grid: int = 24, reach: float = 0.04) -> Tensor:
 class PhaseOne:
     """Trains E_Attr and M (equations 12-14), everything else fixed.
 
-    Two additions to the paper's loss. The latents of synthetic faces are known, so they are regressed too, which shortens
-    the way by far. And half of each batch is rendered with *another* face's identity code, whose embedding it must
+    Two additions to the paper's loss. The latents of synthetic faces are known, so they are regressed too, which
+    shortens the way by far. And half of each batch is rendered with *another* face's identity code, whose embedding it must
     show with the first face's landmarks and light: otherwise M could take identity from the attributes.
     """
 
@@ -231,8 +231,8 @@ _IMAGE_WEIGHTS = {"recovered": (10.0, 1.0, 0.1, 0.01), "other": (0.01, 0.1, 0.1,
 
 
 class PhaseTwo:
-    """Trains SIF and ICL (equations 15-22), everything else fixed, through what happens between the two ends: composite,
-    8-bit rounding, jittered re-alignment, compression."""
+    """Trains SIF and ICL (equations 15-22), everything else fixed, through what happens between the two ends:
+    composite, 8-bit rounding, jittered re-alignment, compression."""
 
     def __init__(
         self,
@@ -275,7 +275,8 @@ class PhaseTwo:
         }
         return {
             "anon": theta_plus(e["anon"], z),  # equation 15
-            "diversity": theta_plus(e["anon"], e["anon"].roll(1, 0)) + theta_plus(e["anon"], e["second"]),  # equation 17
+            "diversity": theta_plus(e["anon"], e["anon"].roll(1, 0))
+            + theta_plus(e["anon"], e["second"]),  # equation 17
             "deanon": theta_minus(e["right"], z) + theta_plus(e["wrong"], z),  # equation 18
             "compensation": theta_minus(seen, hidden.detach()),
             "image": 0.1
@@ -315,18 +316,17 @@ class PhaseTwo:
 
 
 def photograph_gently(faces: Tensor, rng: torch.Generator) -> Tensor:
-    """What becomes of an anonymized photo before it is recovered: re-alignment jitter and re-compression, with gradients
-    (the compression's change is added as a constant)."""
+    """What becomes of an anonymized photo before it is recovered: re-alignment jitter and re-compression.
+
+    Gradients pass: the compression's change is added as a constant.
+    """
     faces = jitter(faces, rng, shift=0.006, scale=0.01, turn=0.01)
     with torch.no_grad():
-        import cv2
-
         pictures = []
         for face in faces:
             pixels = ((face.permute(1, 2, 0).clamp(-1, 1) + 1) * 127.5).round().byte().numpy()
             quality = int(torch.randint(60, 101, (), generator=rng))
-            data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
-            pictures.append(torch.from_numpy(cv2.imdecode(data, cv2.IMREAD_COLOR).astype(np.float32) / 127.5 - 1))
+            pictures.append(torch.from_numpy(through_jpeg(pixels, quality).astype(np.float32) / 127.5 - 1))
         change = torch.stack(pictures).permute(0, 3, 1, 2) - faces
     return faces + change
 
@@ -343,6 +343,3 @@ def _oval(mesh: Tensor, side: int, softness: float = 0.02) -> Tensor:
     radius = (x[:, None, :] ** 2 + y[:, :, None] ** 2).sqrt()
     depth = (1 - radius) * half.mean(1)[:, None, None]
     return torch.sigmoid((depth - softness) / softness * 3)[:, None]
-
-
-__all__ = ["SIDE", "Fixed", "FlowKey", "FlowWarmUp", "PhaseOne", "PhaseTwo"]

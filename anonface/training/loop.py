@@ -106,11 +106,12 @@ def _save(
 ) -> None:
     from safetensors.torch import save_file
 
-    state = {"modules": {n: m.state_dict() for n, m in modules.items()}, "optimiser": optimiser.state_dict()}
-    torch.save({**state, "step": step}, folder / "state.tmp")
+    whole = {"modules": {n: m.state_dict() for n, m in modules.items()}, "optimiser": optimiser.state_dict()}
+    torch.save({**whole, "step": step}, folder / "state.tmp")
     (folder / "state.tmp").replace(folder / "state.pt")
     for name, module in modules.items():
-        tensors = {k: v.detach().to("cpu", torch.float16).contiguous() for k, v in module.state_dict().items()}
+        state = {k: v.detach().cpu() for k, v in module.state_dict().items() if not k.endswith("num_batches_tracked")}
+        tensors = {k: v.to(torch.float16).contiguous() for k, v in state.items()}
         save_file(tensors, str(folder / f"{name}.safetensors"))
     picture = sheet()
     if picture is not None:

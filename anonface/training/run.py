@@ -1,4 +1,7 @@
-"""``anonface train``: from a name to a run. Order: heads, identity, ifadit; each reads what the ones before committed."""
+"""``anonface train``: from a name to a run.
+
+Order: heads, identity, attributes, flow, ifadit. Each reads what the ones before it left in the package's ``trained``.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +37,18 @@ class Request:
     faces: int = 5000
     device: str = "cpu"
 
-    def settings(self, name: str, steps: int, rate: float, **other: float) -> LoopSettings:
-        minutes = self.minutes
-        return LoopSettings(
-            self.folder / name, self.steps or steps, rate, betas=(0.9, 0.99), seed=self.seed, minutes=minutes, **other
-        )
+    def settings(self, name: str, steps: int, rate: float) -> LoopSettings:
+        """The loop's settings for a recipe whose own length is ``steps``."""
+        folder, length = self.folder / name, self.steps or steps
+        return LoopSettings(folder, length, rate, betas=(0.9, 0.99), seed=self.seed, minutes=self.minutes)
 
 
 Progress = Callable[[int, int], None]
 
 
-def train_command(what: str, request: Request, progress: Progress = lambda done, total: None) -> Iterator[dict[str, float]]:
+def train_command(
+    what: str, request: Request, progress: Progress = lambda done, total: None
+) -> Iterator[dict[str, float]]:
     """Run or resume one recipe; yields the logged losses of every step.
 
     Args:
@@ -64,7 +68,7 @@ def train_command(what: str, request: Request, progress: Progress = lambda done,
 
 def _heads(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     objective = HeadsObjective(load_generator(heads=False), load_mapping(), batch=2, pool=192)
-    return objective, request.settings("heads", 2200, 2e-3, clip=2.0)
+    return objective, request.settings("heads", 2200, 2e-3)
 
 
 def _identity(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -101,7 +105,8 @@ def _bank(request: Request, progress: Progress) -> FaceBank:
 def _fixed() -> Fixed:
     encoder, features = IdentityEncoder(), MobileNetV2Features()
     weights.load(encoder, "identity")
-    state = {k: v for k, v in weights.tensors("mobilenet-v2").items() if not k.startswith(("classifier", "features.18"))}
+    beyond = ("classifier", "features.18")
+    state = {k: v for k, v in weights.tensors("mobilenet-v2").items() if not k.startswith(beyond)}
     weights.fit(features, state, source="mobilenet-v2")
     for module in (encoder, features):
         module.requires_grad_(False).eval()
