@@ -107,8 +107,8 @@ def load_bank(
 def jitter(
     faces: Tensor, rng: torch.Generator, shift: float = 0.015, scale: float = 0.03, turn: float = 0.03
 ) -> Tensor:
-    """Re-alignment error of standard deviation ``shift`` (in shares of the side; 0.015 is 4 px of 256), half of ``scale``,
-    and half of ``turn`` (radians)."""
+    """Re-alignment error: normal, of standard deviation ``shift`` (in shares of the side; 0.015 is 4 px of 256), half
+    of ``scale``, and half of ``turn`` (radians)."""
     n = len(faces)
     dx, dy, ds, a = (torch.randn(n, generator=rng) * 0.5 * s for s in (2 * shift, 2 * shift, scale, turn))
     cos, sin = (1 + ds) * torch.cos(a), (1 + ds) * torch.sin(a)

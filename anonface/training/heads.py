@@ -7,18 +7,19 @@ several times and replaced one by one. The linear part starts from least squares
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anonface.models.mobile_stylegan import EarlyHead, MappingNetwork, MobileStyleGAN, haar
 from anonface.training.data import draw_latents, tile
+from anonface.training.loop import Objective
 
 TURNS = ("256", "256", "512")  # which head learns at which step
 
 
-class HeadsObjective:
+class HeadsObjective(Objective):
     """Trains ``generator.heads`` against the generator's own 1024-px output; everything else stays fixed.
 
     Args:
@@ -90,7 +91,7 @@ class HeadsObjective:
         return w, torch.stack([self.pool[i][1] for i in chosen]).float() / 127.5 - 1
 
     @torch.no_grad()
-    def sheet(self) -> np.ndarray:
+    def sheet(self) -> NDArray:
         w = draw_latents(self.mapping, 4, torch.Generator().manual_seed(99))
         columns = [shrink(self.generator.synthesize(w, self.generator.sizes[-1]), 256)]
         for size in self.generator.heads:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anonface.backends.refine import LandmarkNetwork, match_tones, mesh_in_crop
@@ -21,6 +22,7 @@ from anonface.models.identity import IdentityEncoder
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.models.sif import SIF
 from anonface.training.data import FaceBank, draw_keys, jitter, photograph, rounded, through_jpeg, tile
+from anonface.training.loop import Objective
 
 SIDE = 128  # px, at which training looks; renders come from the 256-px head
 
@@ -99,12 +101,12 @@ def regions(mesh: Tensor, grid: int = 24, reach: float = 0.04) -> Tensor:
 # --- Phase I ---------------------------------------------------------------------------------------------------------
 
 
-class PhaseOne:
+class PhaseOne(Objective):
     """Trains E_Attr and M (equations 12-14), everything else fixed.
 
     Two additions to the paper's loss. The latents of synthetic faces are known, so they are regressed too, which
-    shortens the way by far. And half of each batch is rendered with *another* face's identity code, whose embedding it must
-    show with the first face's landmarks and light: otherwise M could take identity from the attributes.
+    shortens the way by far. And half of each batch is rendered with *another* face's identity code, whose embedding it
+    must show with the first face's landmarks and light: otherwise M could take identity from the attributes.
     """
 
     LAMBDA = 0.01  # equation 14
@@ -151,7 +153,7 @@ class PhaseOne:
         }
 
     @torch.no_grad()
-    def sheet(self) -> np.ndarray:
+    def sheet(self) -> NDArray:
         faces, _ = self.bank.held_out(6)
         codes = self.fixed.encoder(faces)
         attributes = self.attributes(faces)
@@ -175,7 +177,7 @@ def _principal_latents(mapper: LatentMapper, mapping: MappingNetwork, count: int
 # --- The flow on codes alone -----------------------------------------------------------------------------------------
 
 
-class FlowWarmUp:
+class FlowWarmUp(Objective):
     """Brings the flow to a good start without rendering: equations 15-19 on codes, and two demands of recovery.
 
     ``faces``: mixed codes shall lie as near to codes of faces as those do to each other, since only such a code can be
@@ -205,9 +207,6 @@ class FlowWarmUp:
             "faces": 1 - near,
         }
 
-    def sheet(self) -> np.ndarray | None:
-        return None
-
 
 def _unit_noise(codes: Tensor, faces: Tensor, rng: torch.Generator) -> Tensor:
     """Unit vectors orthogonal to ``codes``, spread as the codes of faces are: a render errs towards other faces."""
@@ -230,7 +229,7 @@ def _key_statistics(flow: SIF, mapping: MappingNetwork) -> None:
 _IMAGE_WEIGHTS = {"recovered": (10.0, 1.0, 0.1, 0.01), "other": (0.01, 0.1, 0.1, 0.01)}  # equation 21
 
 
-class PhaseTwo:
+class PhaseTwo(Objective):
     """Trains SIF and ICL (equations 15-22), everything else fixed, through what happens between the two ends:
     composite, 8-bit rounding, jittered re-alignment, compression."""
 
@@ -302,7 +301,7 @@ class PhaseTwo:
         )
 
     @torch.no_grad()
-    def sheet(self) -> np.ndarray:
+    def sheet(self) -> NDArray:
         face, _ = self.bank.held_out(6)
         rng = torch.Generator().manual_seed(5)
         key, wrong = (draw_keys(self.fixed.mapping, 6, rng, self.flow.params) for _ in range(2))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import csv
 import json
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
@@ -37,18 +38,23 @@ class LoopSettings:
     clip: float = 1.0
 
 
-class Objective(Protocol):
+class Objective(ABC):
     """What is trained: its trainable modules by snapshot name, the losses of one step, and a picture to look at."""
 
+    @abstractmethod
     def modules(self) -> dict[str, nn.Module]: ...
 
+    @abstractmethod
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         """Named scalar losses, already weighted; their sum is minimised. Names starting with '_' are only logged."""
-        ...
 
-    def sheet(self) -> np.ndarray | None:
-        """uint8 [H, W, 3] RGB contact sheet of held-out samples, or None."""
-        ...
+    def deployable(self) -> dict[str, dict[str, Tensor]]:
+        """The tensors that are shipped, by snapshot name: the modules' own unless an objective says otherwise."""
+        return {name: module.state_dict() for name, module in self.modules().items()}
+
+    def sheet(self) -> NDArray | None:
+        """uint8 [H, W, 3] RGB contact sheet of held-out samples, where there is something to see."""
+        return None
 
 
 def step_generator(seed: int, step: int) -> torch.Generator:
@@ -82,7 +88,7 @@ def train(objective: Objective, settings: LoopSettings) -> Iterator[dict[str, fl
         yield row
         over = bool(settings.minutes) and time.monotonic() - started > settings.minutes * 60
         if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps or over:
-            _save(settings.folder, modules, optimiser, step + 1, objective.sheet)
+            _save(settings.folder, objective, optimiser, step + 1)
         if over:
             return
 
@@ -97,23 +103,16 @@ def _resume(path: Path, modules: dict[str, nn.Module], optimiser: torch.optim.Op
     return int(state["step"])
 
 
-def _save(
-    folder: Path,
-    modules: dict[str, nn.Module],
-    optimiser: torch.optim.Optimizer,
-    step: int,
-    sheet: Callable[[], np.ndarray | None],
-) -> None:
+def _save(folder: Path, objective: Objective, optimiser: torch.optim.Optimizer, step: int) -> None:
     from safetensors.torch import save_file
 
-    whole = {"modules": {n: m.state_dict() for n, m in modules.items()}, "optimiser": optimiser.state_dict()}
-    torch.save({**whole, "step": step}, folder / "state.tmp")
+    modules = {name: module.state_dict() for name, module in objective.modules().items()}
+    torch.save({"modules": modules, "optimiser": optimiser.state_dict(), "step": step}, folder / "state.tmp")
     (folder / "state.tmp").replace(folder / "state.pt")
-    for name, module in modules.items():
-        state = {k: v.detach().cpu() for k, v in module.state_dict().items() if not k.endswith("num_batches_tracked")}
-        tensors = {k: v.to(torch.float16).contiguous() for k, v in state.items()}
-        save_file(tensors, str(folder / f"{name}.safetensors"))
-    picture = sheet()
+    for name, state in objective.deployable().items():
+        kept = {k: v.detach().cpu() for k, v in state.items() if not k.endswith("num_batches_tracked")}
+        save_file({k: v.to(torch.float16).contiguous() for k, v in kept.items()}, str(folder / f"{name}.safetensors"))
+    picture = objective.sheet()
     if picture is not None:
         import cv2
 

@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from anonface.training.loop import LoopSettings, step_generator, train
+from anonface.training.loop import LoopSettings, Objective, step_generator, train
 
 
-class Line:
+class Line(Objective):
     """Fits y = 3 x + 1 from random draws."""
 
     def __init__(self) -> None:
@@ -23,9 +23,6 @@ class Line:
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         x = torch.randn(16, 1, generator=rng)
         return {"square": (self.net(x) - 3 * x - 1).square().mean(), "_drawn": x[0, 0]}
-
-    def sheet(self) -> None:
-        return None
 
 
 def settings(folder: Path, steps: int) -> LoopSettings:
