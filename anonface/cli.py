@@ -108,6 +108,7 @@ def main() -> None:
 
 def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # its warnings would come before ours
     session = Session(as_json="--json" in args)
     command = typer.main.get_command(app)
     try:
@@ -279,6 +280,9 @@ def anonymize(
         bool, typer.Option("--stateless", help="Store nothing in the photo; implies --consistent.")
     ] = False,
     sidecar: Sidecar = None,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Also lay out originals and results side by side, in this PNG.")
+    ] = None,
     seal: Seal = "none",
     device: Device = "auto",
     backend: Backend = "ifadit",
@@ -310,11 +314,14 @@ def anonymize(
     _check_quality(quality, jobs)
     if boxes and len(jobs) > 1:
         raise UsageError("--box belongs to one photo", "anonymize that photo alone")
+    if sheet:
+        _check_sheet(sheet, overwrite)
     key, kdf = _secret(key_file, passphrase_file, strict_keys, stateless).fresh()
     engine = LazyEngine(backend, device, detector, parser, refine, batch_size)
+    done: list[Job] = []
 
     def treat(job: Job) -> Sequence[FaceReport]:
-        return batch.anonymize(
+        result = batch.anonymize(
             job.source,
             key,
             job.target,
@@ -327,9 +334,15 @@ def anonymize(
             quality=quality or batch.QUALITY,
             overwrite=overwrite,
             max_pixels=max_pixels,
-        ).faces
+        )
+        done.append(job)
+        return result.faces
 
-    return _do(ctx.obj, jobs, treat, engine, overwrite, skip_existing)
+    code = _do(ctx.obj, jobs, treat, engine, overwrite, skip_existing)
+    if sheet and done:
+        rows = [[batch.open_photo(file, max_pixels)[1].pixels for file in (job.source, job.target)] for job in done]
+        _write_sheet(sheet, rows, ("original", "anonymized"), [job.source for job in done], 384, overwrite)
+    return code
 
 
 @app.command(short_help="Lead anonymized photos back.")
@@ -622,8 +635,7 @@ def compare(
     _check_options("none", overwrite, False, offline)
     if output.suffix.lower() != ".png":
         raise UsageError(f"the sheet {output} must be a .png")
-    from anonface.evaluation.sheet import contact_sheet, versions
-    from anonface.imagefile import Photo, encode_photo, write_atomic
+    from anonface.evaluation.sheet import COLUMNS, versions
     from anonface.keys import Key
 
     photos = [source for _, source in batch.find(paths, "anonymize", recursive)]
@@ -632,27 +644,50 @@ def compare(
     second = Key.generate()
     engine = LazyEngine(backend, device, detector, parser, refine, 1)
     rows: list[Sequence[NDArray[np.uint8]]] = []
-    captions: list[str] = []
+    shown: list[Path] = []
     failures: list[AnonfaceError] = []
     with _progress("photos", len(photos)) as advance:
         for done, photo in enumerate(photos, start=1):
             try:
                 _, opened = batch.open_photo(photo, max_pixels)
                 rows.append(versions(engine(), opened.pixels, key, second))
-                captions.append(photo.name)
+                shown.append(photo)
             except (ImageError, NoFaceError, LimitError) as error:
                 failures.append(error)
                 if len(photos) > 1:
                     _say(f"{photo}: failed: {error.message}")
             advance(done, "")
     if rows:
-        sheet = contact_sheet(rows, captions=[_shown(caption) for caption in captions], cell=cell)
-        write_atomic(output, encode_photo(Photo(sheet, None, None, "png")), overwrite=overwrite)
-        _say(f"anonface: made {output} of {_count(len(rows), 'photo')}")
+        _write_sheet(output, rows, COLUMNS, shown, cell, overwrite)
     if len(photos) == 1 and failures:
         _complain(failures[0], ctx.obj, photos[0])
         return failures[0].exit_code
     return PARTLY_FAILED if failures else 0
+
+
+def _check_sheet(file: Path, overwrite: bool) -> None:
+    from anonface.batch import check_target
+
+    if file.suffix.lower() != ".png":
+        raise UsageError(f"the sheet {file} must be a .png")
+    check_target(file, None, overwrite)
+
+
+def _write_sheet(
+    file: Path,
+    rows: Sequence[Sequence[NDArray[np.uint8]]],
+    columns: Sequence[str],
+    photos: Sequence[Path],
+    cell: int,
+    overwrite: bool,
+) -> None:
+    from anonface.evaluation.sheet import contact_sheet
+    from anonface.imagefile import Photo, encode_photo, write_atomic
+
+    sheet = contact_sheet(rows, columns=columns, captions=[_shown(photo.name) for photo in photos], cell=cell)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, encode_photo(Photo(sheet, None, None, "png")), overwrite=overwrite)
+    _say(f"anonface: made {file} of {_count(len(rows), 'photo')}")
 
 
 # --- Judging and training --------------------------------------------------------------------------------------------

@@ -508,6 +508,17 @@ def test_compare(anonface, key):
     assert not Path("no.png").exists()
 
 
+def test_a_sheet_of_a_run(anonface, key):
+    photo("album/a.png")
+    photo("album/b.png", 60)
+    photo("album/black.png", 0)
+    code, _, err = anonface("anonymize", "album", "-o", "out", "--sheet", "out/sheet.png", "--key-file", key)
+    assert code == 3 and err.endswith("out/sheet.png of 2 photos\n") and Path("out/sheet.png").exists()
+    assert anonface("anonymize", "album", "-o", "new", "--sheet", "out/sheet.png", "--key-file", key)[0] == 10
+    assert anonface("anonymize", "album", "-o", "new", "--sheet", "sheet.jpg", "--key-file", key)[0] == 2
+    assert not Path("new").exists()
+
+
 def test_no_command_shows_help_and_a_wrong_one_is_named(anonface):
     code, out, _ = anonface()
     assert code == 0 and all(name in out for name in ("anonymize", "recover", "compare", "doctor"))
