@@ -109,6 +109,8 @@ def main() -> None:
 def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # its warnings would come before ours
+    # Threads that spin while they wait make a machine shared with other work ten times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     session = Session(as_json="--json" in args)
     command = typer.main.get_command(app)
     try:
