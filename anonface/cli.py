@@ -185,10 +185,7 @@ def _passphrase(file: Path | None, *, twice: bool = False) -> str:
     elif sys.stdin.isatty():
         text = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
     else:
-        raise KeyFileError(
-            "no key is given",
-            "--key-file FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
-        )
+        raise KeyFileError("a passphrase is needed", "set ANONFACE_PASSPHRASE or use --passphrase-file")
     if not text:
         raise KeyFileError("the passphrase is empty")
     return text
@@ -260,6 +257,11 @@ def _secret(key_file: Path | None, passphrase_file: Path | None, strict: bool, s
         raise UsageError(
             "--stateless needs a key file: a bare passphrase's salt would have to be stored in the photo",
             "`anonface keygen FILE --passphrase` wraps a key in a passphrase; then --key-file FILE",
+        )
+    if not (passphrase_file or os.environ.get("ANONFACE_PASSPHRASE") or sys.stdin.isatty()):
+        raise KeyFileError(
+            "no key is given",
+            "--key-file FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
         )
     return Secret(None, _passphrase(passphrase_file))
 

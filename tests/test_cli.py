@@ -261,7 +261,28 @@ def test_a_key_wrapped_in_a_passphrase(anonface, monkeypatch):
     assert anonface("anonymize", "a.png", "--key-file", "w.key", "--stateless")[0] == 0
     monkeypatch.setenv("ANONFACE_PASSPHRASE", "wrong horse")
     code, _, err = anonface("recover", "a.anon.png", "--key-file", "w.key", "--stateless")
-    assert code == 6 and "passphrase" in err
+    assert code == 6 and "does not open it" in err
+    monkeypatch.delenv("ANONFACE_PASSPHRASE")
+    code, _, err = anonface("recover", "a.anon.png", "--key-file", "w.key", "--stateless")
+    assert code == 6 and "'w.key': a passphrase is needed" in err
+    assert anonface("keygen", "v.key", "--passphrase")[0] == 6 and not Path("v.key").exists()
+
+
+def test_a_passphrase_asked_for(anonface, monkeypatch):
+    photo("a.png")
+    asked = []
+
+    def answer(text, *, hide_input, confirmation_prompt, err):
+        assert hide_input and err
+        asked.append(confirmation_prompt)
+        return "correct horse"
+
+    monkeypatch.setattr("typer.prompt", answer)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    assert anonface("keygen", "w.key", "--passphrase")[0] == 0
+    assert anonface("anonymize", "a.png", "--key-file", "w.key")[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", "w.key")[0] == 0
+    assert asked == [True, False, False]
 
 
 def test_stateless_takes_no_bare_passphrase(anonface, monkeypatch):
