@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anonface.backends.arena import keep_large_buffers
 from anonface.backends.base import Backend, Parameter, build
 from anonface.container import FaceEntry, Header
 from anonface.errors import ContainerError, DeviceError, NoFaceError
@@ -105,7 +104,6 @@ class Engine:
         batch_size: int = 4,
         settings: dict[str, Parameter] | None = None,
     ) -> None:
-        keep_large_buffers()
         self.device = choose_device(device)
         self.detector = build_detector(detector)
         self.parser, self.batch_size, self.refine = parser, batch_size, refine

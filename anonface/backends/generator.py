@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anonface import weights
+from anonface.backends.arena import keep_large_buffers
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def load_generator(device: torch.device | str = "cpu", heads: bool = True) -> Mo
     Raises:
         WeightsError: a file is missing or wrong.
     """
+    keep_large_buffers()
     generator = MobileStyleGAN()
     state = {**weights.tensors("generator")}
     if heads:

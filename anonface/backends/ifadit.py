@@ -30,6 +30,7 @@ from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, orthogonal_from_normals
 
+FINEST_HEAD = 512  # px
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
 
 
@@ -136,6 +137,7 @@ class IFADIT:
             w = self.latents(small, target)
             w = refine(w, small, small_mask, target, self.networks, self.refinement)
             with torch.no_grad():
-                render = self.networks.generator.synthesize(w, face.shape[-1])
-                renders.append(match_tones(render, face, mask).clamp(-1, 1))
+                # a 256-px crop gets the 512-px head too, shrunk: it is the better one
+                render = self.networks.generator.synthesize(w, max(FINEST_HEAD, face.shape[-1]))
+                renders.append(match_tones(shrink(render, face.shape[-1]), face, mask).clamp(-1, 1))
         return torch.cat(renders)

@@ -25,6 +25,8 @@ LandmarkNetwork = Callable[[Tensor], Tensor]
 MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, for the 468-point network
 MESH_INPUT = 192
 TONE_GRID = 16  # cells along the side on which light is compared
+LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
+COARSE = 9  # latents that shape; those after them colour and texture
 TONE_REACH = 2.0  # standard deviation of the blur, in cells
 
 
@@ -32,8 +34,10 @@ TONE_REACH = 2.0  # standard deviation of the blur, in cells
 class RefineParams:
     """Steps, the render side in px, Adam's rate in whitened latents, and the weight of each loss.
 
-    ``prior`` draws the latents' mean to the mean face, ``spread`` the latents to each other: together they keep the
-    face where the generator makes natural ones. ``views`` is how many jittered looks the encoder takes a step.
+    ``layout`` compares colours on a coarse grid: it keeps hair off the forehead and eyes where they are. ``prior`` draws
+    the latents' mean to the mean face, ``spread`` the latents to each other: together they keep the face where the
+    generator makes natural ones. ``fine`` slows the latents of fine detail, which can fool an encoder but are nobody's
+    features. ``views`` is how many jittered looks the encoder takes a step.
     """
 
     steps: int = 40
@@ -42,8 +46,10 @@ class RefineParams:
     identity: float = 2.5
     colour: float = 2.0
     landmarks: float = 40.0
+    layout: float = 1.0
     prior: float = 0.01
     spread: float = 0.02
+    fine: float = 0.5
     views: int = 2
 
 
@@ -74,23 +80,27 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
     face, mask = shrink(face, params.side), shrink(mask, params.side)
     mapper = networks.mapper
     with torch.no_grad():
-        mesh = mesh_in_crop(networks.landmarks, face)
-    u = mapper.to_u(w).detach().clone().requires_grad_(True)
-    optimiser = torch.optim.Adam([u], lr=params.rate, betas=(0.9, 0.95))
+        mesh, cells = mesh_in_crop(networks.landmarks, face), _cells(face, mask)
+    start = mapper.to_u(w).detach()
+    pace = torch.where(torch.arange(w.shape[1], device=w.device) < COARSE, 1.0, params.fine)[None, :, None]
+    change = torch.zeros_like(start, requires_grad=True)
+    optimiser = torch.optim.Adam([change], lr=params.rate, betas=(0.9, 0.95))
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * _schedule(step / params.steps)
+        u = start + pace * change
         render = networks.generator.synthesize(mapper.to_w(u), params.side)
         toned = match_tones(render, face, mask)
         seen = _views(composite(face, toned, mask), step, params.views)
         loss = params.identity * (1 - F.cosine_similarity(networks.encoder(seen), target)).mean()
         loss = loss + params.colour * ((toned - render) * mask).abs().mean() / mask.mean().clamp_min(0.05)
+        loss = loss + params.layout * (_cells(toned, mask) - cells).abs().mean()
         loss = loss + params.landmarks * (mesh_in_crop(networks.landmarks, toned) - mesh).abs().mean()
         centre = u.mean(1, keepdim=True)
         loss = loss + params.prior * centre.square().mean() + params.spread * (u - centre).square().mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return mapper.to_w(u.detach())
+    return mapper.to_w(start + pace * change.detach())
 
 
 def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
@@ -111,6 +121,11 @@ def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
     """
     offset = _blurred(face - render, mask)
     return render + F.interpolate(offset, render.shape[-2:], mode="bicubic")
+
+
+def _cells(picture: Tensor, mask: Tensor) -> Tensor:
+    """Colours on the layout grid, where the mask is, in units of the mask's share of the crop."""
+    return F.adaptive_avg_pool2d(picture * mask, LAYOUT_GRID) / mask.mean().clamp_min(0.05)
 
 
 def _blurred(picture: Tensor, mask: Tensor) -> Tensor:

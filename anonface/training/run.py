@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 
 from anonface import weights
-from anonface.backends.arena import keep_large_buffers
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.errors import UsageError
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
@@ -61,7 +60,6 @@ def train_command(
     """
     if what not in RECIPES:
         raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {', '.join(RECIPES)}")
-    keep_large_buffers()
     objective, settings = RECIPES[what](request, progress)
     yield from train(objective, settings)
 
@@ -78,8 +76,8 @@ def _identity(request: Request, progress: Progress) -> tuple[Objective, LoopSett
 
 
 def _attributes(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    objective = PhaseOne(_fixed(), _bank(request, progress), rendered_from=1500)
-    return objective, request.settings("attributes", 4000, 5e-4)
+    objective = PhaseOne(_fixed(), _bank(request, progress), rendered_from=500)
+    return objective, request.settings("attributes", 2000, 1e-3)
 
 
 def _flow(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:

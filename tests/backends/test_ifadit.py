@@ -1,0 +1,122 @@
+"""The default backend on real weights: contract, keys, settings."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from anonface.backends.base import build
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.backends.ifadit import IFADIT, KeyGen
+from anonface.errors import UsageError
+from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+from anonface.models.sif import SIFParams
+from anonface.training.data import draw_latents
+
+
+@pytest.fixture(scope="module")
+def backend() -> IFADIT:
+    return IFADIT(settings={"refine": 8})
+
+
+@pytest.fixture(scope="module")
+def faces() -> torch.Tensor:
+    """Two generated people, as 8-bit pictures."""
+    w = draw_latents(load_mapping(), 2, torch.Generator().manual_seed(21), mix=0.0)
+    with torch.inference_mode():
+        images = load_generator().synthesize(w, 512)
+    return ((F.avg_pool2d(images, 2).clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
+
+
+@pytest.fixture(scope="module")
+def masks() -> torch.Tensor:
+    y, x = torch.meshgrid(torch.linspace(-1, 1, 256), torch.linspace(-1, 1, 256), indexing="ij")
+    oval = torch.sigmoid(20 * (1 - ((x / 0.5) ** 2 + ((y - 0.12) / 0.6) ** 2)))
+    return oval[None, None].repeat(2, 1, 1, 1)
+
+
+def face_keys(count: int, seed: int = 1) -> list[FaceKey]:
+    key = Key.from_bytes(bytes([seed]) * 32)
+    return [key.face(CONSISTENT_SALT, "ifadit", i) for i in range(count)]
+
+
+def blend(faces: torch.Tensor, renders: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
+    return ((masks * renders + (1 - masks) * faces + 1) * 127.5).round() / 127.5 - 1
+
+
+def test_there_and_back_and_with_a_wrong_key(backend, faces, masks):
+    right, wrong = face_keys(2), face_keys(2, seed=2)
+    anonymized = blend(faces, backend.anonymize(faces, masks, right), masks)
+    recovered = blend(anonymized, backend.recover(anonymized, masks, right), masks)
+    false = blend(anonymized, backend.recover(anonymized, masks, wrong), masks)
+    code = {name: backend.embed(image) for name, image in
+            (("original", faces), ("anonymized", anonymized), ("recovered", recovered), ("false", false))}  # fmt: skip
+    alike = {name: float((code["original"] * code[name]).sum(1).mean()) for name in code}
+    assert alike["anonymized"] < 0.45
+    assert alike["false"] < 0.45
+    assert alike["recovered"] > max(alike["anonymized"], alike["false"]) + 0.1
+    assert (anonymized - faces).abs().mean() > 0.01
+
+
+def test_a_batch_equals_singles(backend, faces, masks):
+    quick = backend.under({"refine": 2})
+    keys = face_keys(2)
+    batch = quick.anonymize(faces, masks, keys)
+    single = torch.cat([quick.anonymize(faces[i : i + 1], masks[i : i + 1], keys[i : i + 1]) for i in range(2)])
+    assert torch.equal(batch, single)
+    assert torch.equal(batch, quick.anonymize(faces, masks, keys))  # and repeats itself
+
+
+def test_other_keys_other_people(backend, faces, masks):
+    quick = backend.under({"refine": 8})
+    first, second = (quick.anonymize(faces[:1], masks[:1], face_keys(1, seed)) for seed in (3, 4))
+    a, b = (backend.embed(blend(faces[:1], image, masks[:1])) for image in (first, second))
+    assert float((a * b).sum()) < 0.7
+
+
+def test_results_have_the_crops_size(backend, faces, masks):
+    large = F.interpolate(faces[:1], (512, 512), mode="bilinear")
+    cover = F.interpolate(masks[:1], (512, 512), mode="bilinear")
+    assert backend.under({"refine": 0}).anonymize(large, cover, face_keys(1)).shape == (1, 3, 512, 512)
+
+
+def test_settings_are_checked_and_known_to_the_header(backend):
+    assert backend.parameters() == {"refine": 8}
+    assert backend.under({"refine": 3}).parameters() == {"refine": 3}
+    assert backend.parameters() == {"refine": 8}
+    assert len(backend.digest()) == 32
+    for settings in ({"refine": -1}, {"refine": "many"}, {"steps": 3}):
+        with pytest.raises(UsageError):
+            backend.under(settings)
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(UsageError, match="no backend 'deepfake'"):
+        build("deepfake", torch.device("cpu"))
+
+
+def test_keys_are_far_apart_where_the_authors_nearly_coincide():
+    """KeyGen draws from [-1, 1]; the authors' code from [0.5, 1), which the mapping's normalisation squeezes together."""
+    keygen = KeyGen(SIFParams())
+    keys = [Key.from_bytes(bytes([i]) * 32).face(CONSISTENT_SALT, "ifadit", 0) for i in range(12)]
+    ours = keygen(keys).k
+    narrow = torch.from_numpy(np.stack([(key.signed_unit("flow", 512) + 3) / 4 for key in keys]))
+    with torch.inference_mode():
+        theirs = load_mapping()(narrow).double()
+
+    def spread(k: torch.Tensor) -> float:
+        """Mean distance of two keys, in units of a key's mean length."""
+        return float(torch.pdist(k).mean() / k.norm(dim=1).mean())
+
+    assert spread(ours) > 0.7
+    assert spread(theirs) < 0.5 * spread(ours)
+
+
+def test_one_bit_of_the_key_changes_everything_it_draws():
+    keygen = KeyGen(SIFParams())
+    master = bytes(range(32))
+    keys = [Key.from_bytes(m).face(CONSISTENT_SALT, "ifadit", 0) for m in (master, bytes([master[0] ^ 1]) + master[1:])]
+    drawn = keygen(keys)
+    a, b = drawn.mix.flatten(1)
+    assert abs(float(a @ b / (a.norm() * b.norm()))) < 0.1
+    assert float((drawn.k[0] - drawn.k[1]).norm() / drawn.k.norm(dim=1).mean()) > 0.5

@@ -1,0 +1,120 @@
+"""One photo in memory, on real detector, landmarks and networks."""
+
+import numpy as np
+import pytest
+import torch
+
+from anonface.container import decode, encode
+from anonface.errors import ContainerError, DeviceError, NoFaceError
+from anonface.keys import Key
+from anonface.pipeline import Engine, choose_device
+
+KEY, OTHER = (Key.from_bytes(bytes([i]) * 32) for i in (1, 2))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(refine=1)
+
+
+@pytest.fixture(scope="module")
+def photo() -> np.ndarray:
+    """A public-domain portrait (Eileen Collins, NASA)."""
+    from skimage.data import astronaut
+
+    return np.ascontiguousarray(astronaut())
+
+
+@pytest.fixture(scope="module")
+def anonymized(engine, photo):
+    return engine.anonymize(photo, KEY)
+
+
+def test_the_face_changes_and_nothing_else(photo, anonymized):
+    changed = (anonymized.pixels != photo).any(2)
+    rows, columns = np.nonzero(changed)
+    assert changed.sum() > 2000
+    assert rows.max() < 220 and 140 < columns.min() and columns.max() < 300
+    assert [face.kind for face in anonymized.faces] == ["synth"]
+
+
+def test_the_header_says_what_recovery_needs(engine, photo, anonymized):
+    header = decode(encode(anonymized.header))
+    assert header == anonymized.header
+    assert header.backend == "ifadit" and header.parameters == {"parser": "landmarks", "refine": 1}
+    assert header.canvas == (512, 512) and header.weights_digest == engine.backend.digest()
+
+
+def test_every_photo_has_its_salt_unless_consistent(engine, photo, anonymized):
+    again = engine.anonymize(photo, KEY)
+    assert again.header.flow_salt != anonymized.header.flow_salt
+    assert not np.array_equal(again.pixels, anonymized.pixels)
+    first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
+    assert np.array_equal(first.pixels, second.pixels)
+
+
+def test_recovery_runs_with_and_without_a_header(engine, photo, anonymized):
+    right = engine.recover(anonymized.pixels, KEY, anonymized.header)
+    wrong = engine.recover(anonymized.pixels, OTHER, anonymized.header)
+    assert right.verified == wrong.verified == "unknown"
+    assert not np.array_equal(right.pixels, wrong.pixels)
+    stateless = engine.anonymize(photo, KEY, consistent=True)
+    assert engine.recover(stateless.pixels, KEY).faces[0].kind == "synth"
+
+
+def test_a_header_of_something_else_is_refused(engine, anonymized):
+    from dataclasses import replace
+
+    with pytest.raises(ContainerError, match="backend 'dbaf'"):
+        engine.recover(anonymized.pixels, KEY, replace(anonymized.header, backend="dbaf"))
+    with pytest.raises(ContainerError, match="other network weights"):
+        engine.recover(anonymized.pixels, KEY, replace(anonymized.header, weights_digest=bytes(32)))
+    with pytest.raises(ContainerError, match="512x512 px, its record says 500x500"):
+        engine.recover(anonymized.pixels, KEY, replace(anonymized.header, canvas=(500, 500)))
+
+
+def test_no_face_is_said(engine):
+    with pytest.raises(NoFaceError):
+        engine.anonymize(np.full((200, 300, 3), 128, np.uint8), KEY)
+
+
+def test_a_face_too_small_is_covered_and_reported(engine, photo):
+    import cv2
+
+    small = np.full((300, 300, 3), 200, np.uint8)
+    small[100:170, 100:170] = cv2.resize(photo[0:280, 90:370], (70, 70), interpolation=cv2.INTER_AREA)
+    result = engine.anonymize(small, KEY)
+    assert [face.kind for face in result.faces] == ["mosaic"]
+    assert "too small" in result.faces[0].reason
+    assert not np.array_equal(result.pixels, small)
+    back = engine.recover(result.pixels, KEY, result.header)
+    assert np.array_equal(back.pixels, result.pixels)  # a mosaic is not undone
+
+
+def test_a_large_face_is_rendered_at_its_own_resolution(engine, photo):
+    import cv2
+
+    from anonface.faces import align
+
+    large = cv2.resize(photo[0:280, 90:370], (1400, 1400), interpolation=cv2.INTER_CUBIC)
+    located = engine._locate(large, ())
+    assert align.crop_size(located[0].quad) == 1024
+
+
+def test_a_device_is_used_or_refused():
+    assert choose_device("cpu").type == "cpu"
+    with pytest.raises(DeviceError, match="no device 'gpu'"):
+        choose_device("gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(DeviceError, match="cuda:1 was asked for"):
+            choose_device("cuda:1")
+
+
+def test_memory_errors_say_what_lowers_it(engine, photo, monkeypatch):
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(engine.backend, "anonymize", full)
+    with pytest.raises(DeviceError, match="out of memory") as caught:
+        engine.anonymize(photo, KEY)
+    assert "--batch-size" in caught.value.hint
