@@ -7,6 +7,7 @@ made where they are used, so that help, ``keygen`` and ``inspect`` start at once
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 INTERRUPTED, TERMINATED = 130, 143
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
+SHEET_CELL = 384  # px
 
 app = typer.Typer(
     name="anonface",
@@ -180,15 +182,18 @@ def _passphrase(file: Path | None, *, twice: bool = False) -> str:
             text = file.read_text("utf-8").removesuffix("\n").removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
             raise KeyFileError(f"the passphrase file {file} cannot be read: {error}") from error
-    elif text := os.environ.get("ANONFACE_PASSPHRASE", ""):
-        pass
-    elif sys.stdin.isatty():
-        text = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
     else:
-        raise KeyFileError("a passphrase is needed", "set ANONFACE_PASSPHRASE or use --passphrase-file")
+        text = os.environ.get("ANONFACE_PASSPHRASE") or _asked(twice)
     if not text:
         raise KeyFileError("the passphrase is empty")
     return text
+
+
+def _asked(twice: bool) -> str:
+    if not sys.stdin.isatty():
+        raise KeyFileError("a passphrase is needed", "set ANONFACE_PASSPHRASE or use --passphrase-file")
+    answer: str = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
+    return answer
 
 
 def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool) -> Key:
@@ -344,8 +349,11 @@ def anonymize(
 
     code = _do(ctx.obj, jobs, treat, engine, overwrite, skip_existing)
     if sheet and done:
-        rows = [[batch.open_photo(file, max_pixels)[1].pixels for file in (job.source, job.target)] for job in done]
-        _write_sheet(sheet, rows, ("original", "anonymized"), [job.source for job in done], 384, overwrite)
+        pairs = [
+            [_thumbnail(batch.open_photo(file, max_pixels)[1].pixels, SHEET_CELL) for file in (job.source, job.target)]
+            for job in done
+        ]
+        _write_sheet(sheet, pairs, ("original", "anonymized"), [job.source for job in done], SHEET_CELL, overwrite)
     return code
 
 
@@ -424,8 +432,8 @@ def _box(text: str) -> tuple[float, float, float, float]:
     try:
         x, y, width, height = (float(part) for part in text.split(","))
     except ValueError:
-        width = height = 0.0
-    if not (width > 0 and height > 0):
+        x = y = width = height = 0.0
+    if not (width > 0 and height > 0 and all(map(math.isfinite, (x, y, width, height)))):
         raise UsageError(
             f"--box {text!r} is not X,Y,W,H in pixels, with a width and a height", "for example 120,80,64,64"
         )
@@ -654,7 +662,7 @@ def compare(
         for done, photo in enumerate(photos, start=1):
             try:
                 _, opened = batch.open_photo(photo, max_pixels)
-                rows.append(versions(engine(), opened.pixels, key, second))
+                rows.append([_thumbnail(made, cell) for made in versions(engine(), opened.pixels, key, second)])
                 shown.append(photo)
             except (ImageError, NoFaceError, LimitError) as error:
                 failures.append(error)
@@ -675,6 +683,16 @@ def _check_sheet(file: Path, overwrite: bool) -> None:
     if file.suffix.lower() != ".png":
         raise UsageError(f"the sheet {file} must be a .png")
     check_target(file, None, overwrite)
+
+
+def _thumbnail(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Many photos fit into memory like this."""
+    import numpy as np
+    from PIL import Image
+
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    return np.asarray(picture)
 
 
 def _write_sheet(

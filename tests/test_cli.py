@@ -329,6 +329,7 @@ def broken():
         ("a.png", ["--seal", "file"], 2, "--seal"),
         ("a.png", ["--box", "1,2,3"], 2, "X,Y,W,H"),
         ("a.png", ["--box", "1,2,0,4"], 2, "X,Y,W,H"),
+        ("a.png", ["--box", "1,inf,4,4"], 2, "X,Y,W,H"),
         ("a.png", ["--quality", "80"], 2, "JPEG"),
         ("a.png", ["-o", "a.gif"], 2, ".png"),
         ("a.png", ["-o", "b.png", "--format", "webp"], 2, "contradicts"),
