@@ -500,7 +500,8 @@ def _do(
     if len(jobs) > 1:
         _sum_up(outcomes, len(jobs), time.monotonic() - started, fatal)
     if fatal:
-        _complain(fatal, session, jobs[0].source if len(jobs) == 1 else None)
+        of_photo = len(jobs) == 1 and not engine.failed and not _stops_all(fatal)
+        _complain(fatal, session, jobs[0].source if of_photo else None)
         code = fatal.exit_code
     elif not code and any(outcome.error for outcome in outcomes):
         code = PARTLY_FAILED
@@ -920,12 +921,10 @@ def _fetch_missing() -> None:
     """Bring what running needs, showing progress; the engine would fetch the same silently."""
     from anonface import weights
 
-    missing = [status.entry for status in weights.status() if _runs(status) and status.state != "ready"]
+    missing = [status.entry.name for status in weights.status() if _runs(status) and status.state != "ready"]
     if missing:
-        size = _megabytes(sum(entry.size for entry in missing))
-        _say(f"anonface: fetching network weights once, {size} MB into {weights.cache_dir()}")
         with _download_progress() as progress:
-            weights.pull([entry.name for entry in missing], progress)
+            weights.pull(missing, progress)
 
 
 # --- Saying things ---------------------------------------------------------------------------------------------------

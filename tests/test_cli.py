@@ -464,6 +464,8 @@ def test_an_engine_that_cannot_be_had_stops_the_run(anonface, key, monkeypatch):
         raise WeightsError("weights 'generator' could not be had", "unset ANONFACE_OFFLINE")
 
     monkeypatch.setattr("anonface.pipeline.Engine", missing)
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key)
+    assert code == 9 and err.startswith("anonface: error: weights 'generator'")  # it is not the photo's fault
     code, out, err = anonface("anonymize", "a.png", "b.png", "--key-file", key, "--json")
     assert code == json.loads(out)["exit"] == 9 and err.count("generator") == 1
 
