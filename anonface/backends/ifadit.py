@@ -38,7 +38,7 @@ TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
 class IFADITSettings:
     """What one photo's recovery must repeat: refinement steps each way. ``refine`` 0 is the networks alone."""
 
-    refine: int = 40
+    refine: int = 30
 
     @classmethod
     def of(cls, settings: Settings) -> IFADITSettings:

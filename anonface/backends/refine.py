@@ -34,13 +34,13 @@ TONE_REACH = 2.0  # standard deviation of the blur, in cells
 class RefineParams:
     """Steps, the render side in px, Adam's rate in whitened latents, and the weight of each loss.
 
-    ``layout`` compares colours on a coarse grid: it keeps hair off the forehead and eyes where they are. ``prior`` draws
-    the latents' mean to the mean face, ``spread`` the latents to each other: together they keep the face where the
-    generator makes natural ones. ``fine`` slows the latents of fine detail, which can fool an encoder but are nobody's
-    features. ``views`` is how many jittered looks the encoder takes a step.
+    ``layout`` compares colours on a coarse grid: it keeps hair off the forehead and eyes where they are. ``prior``
+    draws the latents' mean to the mean face, ``spread`` the latents to each other: together they keep the face where
+    the generator makes natural ones. ``fine`` slows the latents of fine detail, which can fool an encoder but are
+    nobody's features. ``views`` is how many jittered looks the encoder takes a step.
     """
 
-    steps: int = 40
+    steps: int = 30
     side: int = 256
     rate: float = 0.05
     identity: float = 2.5

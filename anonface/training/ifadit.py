@@ -178,32 +178,40 @@ def _principal_latents(mapper: LatentMapper, mapping: MappingNetwork, count: int
 
 
 class FlowWarmUp(Objective):
-    """Brings the flow to a good start without rendering: equations 15-19 on codes, and two demands of recovery.
+    """Brings flow and compensation to a good start without rendering: equations 15-19 on codes, and two more demands.
 
-    ``faces``: mixed codes shall lie as near to codes of faces as those do to each other, since only such a code can be
-    rendered. ``steady``: noise on the anonymized code must not grow on the way back.
+    ``faces``: hidden codes shall lie as near to codes of faces as those do to each other, since only such a code can be
+    rendered. ``right`` is asked of noisy codes, as far from the hidden ones as re-embedded renders were found to be, so
+    that noise does not grow on the way back.
     """
 
-    def __init__(self, flow: SIF, codes: Tensor, mapping: MappingNetwork, batch: int = 64) -> None:
-        self.flow, self.codes, self.mapping, self.batch = flow, codes, mapping, batch
+    NOISE = (0.5, 1.4)  # tangent of the angle between a hidden code and what is seen of it
+
+    def __init__(
+        self, flow: SIF, compensation: IdentityCompensation, codes: Tensor, mapping: MappingNetwork, batch: int = 64
+    ) -> None:
+        self.flow, self.compensation, self.codes = flow, compensation, codes
+        self.mapping, self.batch = mapping, batch
         _key_statistics(flow, mapping)
 
     def modules(self) -> dict[str, nn.Module]:
-        return {"flow": self.flow}
+        return {"flow": self.flow, "compensation": self.compensation}
 
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         z = self.codes[torch.randint(len(self.codes), (self.batch,), generator=rng)]
         key, wrong = (draw_keys(self.mapping, self.batch, rng, self.flow.params) for _ in range(2))
         hidden = self.flow(z, key)
-        noisy = F.normalize(hidden + 0.9 * _unit_noise(hidden, self.codes, rng), dim=1)
-        back = self.flow.inverse(noisy, key)
+        low, high = self.NOISE
+        level = low + (high - low) * torch.rand(self.batch, 1, generator=rng)
+        seen = self.compensation(F.normalize(hidden + level * _unit_noise(hidden, self.codes, rng), dim=1))
         near = (hidden @ self.codes.T).topk(8, dim=1).values.mean()
         return {
             "anon": theta_plus(hidden, z),  # equation 15
             "diversity": theta_plus(hidden, self.flow(z, wrong))  # equation 17, between keys
             + theta_plus(hidden, self.flow(z.roll(1, 0), key)),  # and between people
-            "right": theta_minus(back, z),  # equation 18
-            "wrong": theta_plus(self.flow.inverse(hidden, wrong), z),
+            "right": theta_minus(self.flow.inverse(seen, key), z),  # equation 18
+            "wrong": theta_plus(self.flow.inverse(seen, wrong), z),
+            "compensation": theta_minus(seen, hidden.detach()),
             "faces": 1 - near,
         }
 

@@ -84,14 +84,15 @@ def _flow(request: Request, progress: Progress) -> tuple[Objective, LoopSettings
     fixed, bank = _fixed(), _bank(request, progress)
     with torch.inference_mode():
         codes = [fixed.encoder(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)]
-    return FlowWarmUp(SIF(), torch.cat(codes).clone(), fixed.mapping), request.settings("flow", 1500, 3e-4)
+    objective = FlowWarmUp(SIF(), IdentityCompensation(), torch.cat(codes).clone(), fixed.mapping)
+    return objective, request.settings("flow", 1500, 3e-4)
 
 
 def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    attributes, mapper, flow = AttributeEncoder(), LatentMapper(), SIF()
-    for module, name in ((attributes, "attributes"), (mapper, "mapper"), (flow, "flow")):
+    parts = AttributeEncoder().eval(), LatentMapper(), SIF(), IdentityCompensation()
+    for module, name in zip(parts, ("attributes", "mapper", "flow", "compensation"), strict=True):
         weights.load(module, name)
-    objective = PhaseTwo(_fixed(), _bank(request, progress), attributes.eval(), mapper, flow, IdentityCompensation())
+    objective = PhaseTwo(_fixed(), _bank(request, progress), *parts)
     return objective, request.settings("phase-two", 2000, 4e-4)
 
 

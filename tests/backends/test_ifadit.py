@@ -96,7 +96,7 @@ def test_an_unknown_backend_is_refused():
 
 
 def test_keys_are_far_apart_where_the_authors_nearly_coincide():
-    """KeyGen draws from [-1, 1]; the authors' code from [0.5, 1), which the mapping's normalisation squeezes together."""
+    """KeyGen draws from [-1, 1]; the authors' code from [0.5, 1), which the mapping's normalisation squeezes."""
     keygen = KeyGen(SIFParams())
     keys = [Key.from_bytes(bytes([i]) * 32).face(CONSISTENT_SALT, "ifadit", 0) for i in range(12)]
     ours = keygen(keys).k
