@@ -777,13 +777,12 @@ def train(
     steps: Annotated[int, typer.Option(min=0, help="Length of the run; 0: as the recipe says.")] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0: never.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
-    faces: Annotated[int, typer.Option(min=1, help="Synthetic faces rendered beforehand.")] = 5000,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    faces: Annotated[int, typer.Option(min=100, help="Synthetic faces rendered beforehand.")] = 3600,
 ) -> None:
-    """Train networks on synthetic faces. Resumable; logs losses and contact sheets into DIR."""
+    """Train networks on synthetic faces, on the CPU. Resumable; logs losses and contact sheets into DIR."""
     from anonface.training.run import Request, train_command
 
-    request = Request(folder, steps, minutes, seed, faces, device)
+    request = Request(folder, steps, minutes, seed, faces)
     with _progress("faces", 0) as advance:
         losses = train_command(what, request, lambda done, total: advance(done, "", total))
         said = 0.0

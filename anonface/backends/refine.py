@@ -46,9 +46,9 @@ class RefineParams:
     identity: float = 2.5
     colour: float = 2.0
     landmarks: float = 40.0
-    layout: float = 1.0
-    prior: float = 0.01
-    spread: float = 0.02
+    layout: float = 0.5
+    prior: float = 0.02
+    spread: float = 0.04
     fine: float = 0.5
     views: int = 2
 
@@ -93,7 +93,7 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         seen = _views(composite(face, toned, mask), step, params.views)
         loss = params.identity * (1 - F.cosine_similarity(networks.encoder(seen), target)).mean()
         loss = loss + params.colour * ((toned - render) * mask).abs().mean() / mask.mean().clamp_min(0.05)
-        loss = loss + params.layout * (_cells(toned, mask) - cells).abs().mean()
+        loss = loss + params.layout * (_cells(toned, mask) - cells).square().mean()
         loss = loss + params.landmarks * (mesh_in_crop(networks.landmarks, toned) - mesh).abs().mean()
         centre = u.mean(1, keepdim=True)
         loss = loss + params.prior * centre.square().mean() + params.spread * (u - centre).square().mean()

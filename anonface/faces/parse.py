@@ -26,10 +26,11 @@ Mask = NDArray[np.float32]
 
 WORK = 128  # px, the side at which the landmark parser looks
 NETWORK = 512  # px, the side that facexlib's parsers are trained for
-FOREHEAD_RISE = 0.14  # how far the mask reaches above the mesh, in heights of the oval
+FOREHEAD_DROP = 0.08  # how far below the mesh's upper rim the mask ends, in heights of the oval: what a render has of
+# hair belongs to nobody's forehead, and the forehead above the brows tells little of who somebody is
 CORE = 0.8  # the part of the oval (scaled about the nose) below the brows that is always face
 SMOOTH = 1 / 80  # of the side: the rim is smoothed by this much
-LEAST_AREA = 0.6  # a refined mask smaller than this share of the oval is not believed
+LEAST_AREA = 0.72  # a refined mask smaller than this share of the oval is not believed
 
 BROWS = [70, 63, 105, 66, 107, 55, 65, 52, 53, 46, 300, 293, 334, 296, 336, 285, 295, 282, 283, 276]
 EYES = [33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246]
@@ -74,14 +75,14 @@ def _hull(points: Points, side: int) -> Mask:
     return _polygon(cv2.convexHull(points.astype(np.float32))[:, 0].astype(np.float64), side)
 
 
-def outline(landmarks: Points, rise: float = FOREHEAD_RISE) -> Points:
-    """The face's outline ``[36, 2]``, its upper part lifted by ``rise`` heights towards the hairline."""
+def outline(landmarks: Points, drop: float = FOREHEAD_DROP) -> Points:
+    """The face's outline ``[36, 2]``, its upper part lowered by ``drop`` heights onto the forehead."""
     oval = landmarks[OVAL, :2]
     brow, chin = landmarks[NOSE_BRIDGE, :2], oval[len(OVAL) // 2]
     up = (oval[0] - chin) / np.linalg.norm(oval[0] - chin)
     height = np.linalg.norm(oval[0] - chin)
     above = np.clip((oval - brow) @ up / max((oval[0] - brow) @ up, 1e-6), 0, 1)
-    return oval + np.outer(above * rise * height, up)
+    return oval - np.outer(above * drop * height, up)
 
 
 def _landmark_mask(crop: Pixels, landmarks: Points) -> Mask:

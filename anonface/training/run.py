@@ -33,8 +33,7 @@ class Request:
     steps: int = 0
     minutes: float = 0.0
     seed: int = 1
-    faces: int = 5000
-    device: str = "cpu"
+    faces: int = 3600
 
     def settings(self, name: str, steps: int, rate: float) -> LoopSettings:
         """The loop's settings for a recipe whose own length is ``steps``."""
@@ -93,7 +92,7 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     for module, name in zip(parts, ("attributes", "mapper", "flow", "compensation"), strict=True):
         weights.load(module, name)
     objective = PhaseTwo(_fixed(), _bank(request, progress), *parts)
-    return objective, request.settings("phase-two", 2000, 4e-4)
+    return objective, request.settings("phase-two", 2000, 2e-4)
 
 
 def _bank(request: Request, progress: Progress) -> FaceBank:
