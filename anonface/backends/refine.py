@@ -27,6 +27,7 @@ MESH_INPUT = 192
 TONE_GRID = 16  # cells along the side on which light is compared
 LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
 COARSE = 9  # latents that shape; those after them colour and texture
+REACH = 3.0  # standard deviations of a whitened latent: beyond, the generator draws nothing natural
 TONE_REACH = 2.0  # standard deviation of the blur, in cells
 
 
@@ -45,7 +46,7 @@ class RefineParams:
     rate: float = 0.05
     identity: float = 2.5
     colour: float = 2.0
-    landmarks: float = 40.0
+    landmarks: float = 80.0
     layout: float = 0.5
     prior: float = 0.02
     spread: float = 0.04
@@ -87,7 +88,7 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
     optimiser = torch.optim.Adam([change], lr=params.rate, betas=(0.9, 0.95))
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * _schedule(step / params.steps)
-        u = start + pace * change
+        u = (start + pace * change).clamp(-REACH, REACH)
         render = networks.generator.synthesize(mapper.to_w(u), params.side)
         toned = match_tones(render, face, mask)
         seen = _views(composite(face, toned, mask), step, params.views)
@@ -100,7 +101,7 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return mapper.to_w(start + pace * change.detach())
+    return mapper.to_w((start + pace * change.detach()).clamp(-REACH, REACH))
 
 
 def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
