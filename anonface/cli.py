@@ -732,19 +732,32 @@ def evaluate(
     parser: Parser = "landmarks",
     refine: Refine = None,
     offline: Offline = False,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet (PNG) of the first key.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the sheet where it exists.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
     _check_options("none", False, False, offline)
+    if sheet:
+        _check_sheet(sheet, overwrite)
     from anonface.evaluation import report as reports
-    from anonface.evaluation.run import Judges, look_at_originals
+    from anonface.evaluation.run import Judges, Original, look_at_originals
     from anonface.evaluation.run import evaluate as measure
+    from anonface.evaluation.sheet import around
 
     judges = Judges()
     with _progress("originals", 0) as advance:
         originals = look_at_originals(folder, judges, progress=lambda done, total: advance(done, "", total))
     engine = LazyEngine(backend, device, detector, parser, refine, 1)()
+    pictures: dict[Path, list[NDArray[np.uint8]]] = {}
+
+    def keep(original: Original, versions: list[NDArray[np.uint8]]) -> None:
+        if original.box is not None:
+            pictures[original.file] = [_thumbnail(around(picture, original.box), 256) for picture in versions]
+
     with _progress("photos", 0) as advance:
         report = measure(
             engine,
@@ -755,7 +768,11 @@ def evaluate(
             judges=judges,
             originals=originals,
             progress=lambda done, total: advance(done, "", total),
+            show=keep if sheet else None,
         )
+    if sheet and pictures:
+        columns = ("original", "anonymized", "right key", "wrong key")
+        _write_sheet(sheet, list(pictures.values()), columns, list(pictures), 256, overwrite)
     if as_json:
         print(reports.to_json(report))
     elif markdown:

@@ -32,6 +32,7 @@ from anonface.keys import Key
 Pixels = NDArray[np.uint8]
 Split = Literal["all", "even", "odd"]
 Progress = Callable[[int, int], None]
+Show = Callable[["Original", list[Pixels]], None]
 
 SEED_TEXT = "anonface evaluation 1"
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
@@ -148,6 +149,7 @@ def evaluate(
     judges: Judges | None = None,
     originals: Sequence[Original] | None = None,
     progress: Progress | None = None,
+    show: Show | None = None,
 ) -> Report:
     """Run the protocol over a folder and report it.
 
@@ -162,6 +164,8 @@ def evaluate(
             (for reporting). Needs identities.csv.
         judges, originals: loaded and looked at beforehand, to spare repeated evaluations the work.
         progress: called with (photos done, photos in all) after each photo of the split.
+        show: called for the first key of each photo with what it looks like: original, anonymized, recovered,
+            recovered with an unrelated key; black where the engine refused.
 
     Returns:
         Rates over photos whose original the judge finds. The threshold at FAR 0.1 % comes from the impostor pairs of
@@ -184,7 +188,7 @@ def evaluate(
     trials = _Trials(judges, originals if known else ())
     started = time.monotonic()
     for done, original in enumerate(judged, start=1):
-        _try_photo(engine, trials, original, keys_per_photo, seed_text)
+        _try_photo(engine, trials, original, keys_per_photo, seed_text, show)
         if progress:
             progress(done, len(judged))
     figures = trials.figures()
@@ -308,7 +312,9 @@ class _Trials:
         return rows
 
 
-def _try_photo(engine: Engine, trials: _Trials, original: Original, keys: int, seed_text: str) -> None:
+def _try_photo(
+    engine: Engine, trials: _Trials, original: Original, keys: int, seed_text: str, show: Show | None
+) -> None:
     """All trials of one photo; at most a handful of its versions are in memory at a time."""
     assert original.look is not None
     pixels, name = _read(original.file), original.file.name
@@ -326,11 +332,15 @@ def _try_photo(engine: Engine, trials: _Trials, original: Original, keys: int, s
         shift = np.nan if hidden[-1] is None else metrics.landmark_shift(original.look.points, hidden[-1].points)
         trials.add("landmark shift, 68 points", original, number, shift)
         wrong = evaluation_key(seed_text, name, number, "wrong")
+        versions = [pixels, result]
         for title, key in ((RIGHT, right), (RANDOM, wrong), (ONE_BIT, one_bit_off(seed_text, name, number))):
             back = None
             if result is not None:
                 back = _timed(trials, "recover", original, number, functools.partial(engine.recover, result, key, None))
             trials.compare(title, original, number, None if back is None else recognizer.look(back, original.box))
+            versions.append(back)
+        if show and number == 0:
+            show(original, [np.zeros_like(pixels) if v is None else v for v in versions[:-1]])
     for (i, a), (_, b) in itertools.combinations(enumerate(hidden), 2):
         trials.add(TWO_KEYS, original, i, _distance(a, b))
 
