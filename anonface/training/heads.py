@@ -34,10 +34,11 @@ class HeadsObjective(Objective):
         self.pool: list[tuple[Tensor, Tensor]] = []  # latents [n, 512] and renders uint8 [3, 512, 512]
         generator.requires_grad_(False)
         generator.heads.requires_grad_(True)
-        if not any(
-            parameter.any() for name, parameter in generator.heads.named_parameters() if name.endswith(".weight")
-        ):
+        if not any(head.weight.any() for head in self._heads()):
             self._start_from_least_squares()
+
+    def _heads(self) -> list[EarlyHead]:
+        return [head for head in self.generator.heads.values() if isinstance(head, EarlyHead)]
 
     def modules(self) -> dict[str, nn.Module]:
         return {"generator-heads": self.generator.heads}
@@ -58,8 +59,7 @@ class HeadsObjective(Objective):
         """Fit each head's linear part to ``count`` renders, some 4,096 pixels each; the rest starts small."""
         for _ in range(count):
             self._draw(torch.Generator().manual_seed(seed * 1000 + len(self.pool)))
-        for side, head in self.generator.heads.items():
-            assert isinstance(head, EarlyHead)
+        for side, head in zip(self.generator.heads, self._heads(), strict=True):
             level = self.generator.level(int(side))
             width = head.weight.shape[1] + 1
             gram, moment = torch.zeros(width, width).double(), torch.zeros(width, 12).double()
