@@ -57,6 +57,9 @@ def _ifadit_official(device: torch.device, settings: Settings) -> Backend:
 
     from anonface.backends.ifadit_official import OfficialIFADITBackend
 
+    unknown = sorted(set(settings) - {"model"})
+    if unknown:
+        raise UsageError(f"backend ifadit-official has no setting {unknown[0]!r}", "it has no refinement")
     folder = settings.get("model")
     if folder:
         return OfficialIFADITBackend.from_folder(Path(str(folder)), str(device))

@@ -95,6 +95,11 @@ def test_an_unknown_backend_is_refused():
         build("deepfake", torch.device("cpu"))
 
 
+def test_the_authors_backend_has_no_refinement():
+    with pytest.raises(UsageError, match="no setting 'refine'"):
+        build("ifadit-official", torch.device("cpu"), {"refine": 3})
+
+
 def test_keys_are_far_apart_where_the_authors_nearly_coincide():
     """KeyGen draws from [-1, 1]; the authors' code from [0.5, 1), which the mapping's normalisation squeezes."""
     keygen = KeyGen(SIFParams())
