@@ -209,8 +209,9 @@ class Engine:
         return self.backend.under(parameters), parser
 
     def _locate(self, pixels: Pixels, boxes: Sequence[Box]) -> list[_Located]:
-        faces = self.detector.detect(pixels)
-        faces = reading_order([*faces, *(align.box_face(pixels, box) for box in boxes)])
+        named = [align.box_face(pixels, box) for box in boxes]
+        seen = [f for f in self.detector.detect(pixels) if not any(_same(f.box, face.box) for face in named)]
+        faces = reading_order([*seen, *named])
         if not faces:
             raise NoFaceError("no face was found", "name one with --box x,y,w,h, or try --detector retinaface")
         return [self._place(pixels, face) for face in faces]
@@ -286,6 +287,14 @@ def _clear_memory_errors() -> Iterator[None]:
         yield
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise DeviceError("out of memory while rendering faces", "lower --batch-size, or use --device cpu") from error
+
+
+def _same(a: Box, b: Box) -> bool:
+    """Whether two boxes are of one face: they share a third of what they cover together."""
+    width = min(a[0] + a[2], b[0] + b[2]) - max(a[0], b[0])
+    height = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
+    shared = max(width, 0.0) * max(height, 0.0)
+    return shared > (a[2] * a[3] + b[2] * b[3] - shared) / 3
 
 
 def _face_in(quad: Quad) -> Face:

@@ -91,6 +91,14 @@ def test_a_face_too_small_is_covered_and_reported(engine, photo):
     assert np.array_equal(back.pixels, result.pixels)  # a mosaic is not undone
 
 
+def test_a_box_over_a_detected_face_takes_its_place(engine, photo):
+    (found,) = engine._locate(photo, ())
+    x, y, w, h = found.box
+    named = engine._locate(photo, [(x + 3, y - 2, w, h)])
+    assert [face.box for face in named] == [(x + 3, y - 2, w, h)]
+    assert len(engine._locate(photo, [(x + 2 * w, y, w, h)])) == 2
+
+
 def test_a_large_face_is_rendered_at_its_own_resolution(engine, photo):
     import cv2
 
