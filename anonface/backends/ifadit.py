@@ -108,14 +108,16 @@ class IFADIT:
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited."""
-        codes = self.flow(self.embed(faces), self.keygen(keys))
-        return self._render(faces, masks, codes)
+        hide = [self.flow(self.embed(face[None]), self.keygen([key])) for face, key in zip(faces, keys, strict=True)]
+        return self._render(faces, masks, torch.cat(hide))
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        with torch.inference_mode():
-            seen = self.compensation(self.embed(faces).float().to(self.device)).cpu().double()
-            codes = self.flow.inverse(seen, self.keygen(keys))
-        return self._render(faces, masks, codes)
+        back = []
+        for face, key in zip(faces, keys, strict=True):
+            with torch.inference_mode():
+                seen = self.compensation(self.embed(face[None]).float().to(self.device)).cpu().double()
+            back.append(self.flow.inverse(seen, self.keygen([key])))
+        return self._render(faces, masks, torch.cat(back))
 
     @torch.inference_mode()
     def embed(self, faces: Tensor) -> Tensor:
@@ -129,7 +131,7 @@ class IFADIT:
             return self.networks.mapper(code, self.attributes(face))
 
     def _render(self, faces: Tensor, masks: Tensor, codes: Tensor) -> Tensor:
-        """One face at a time: convolutions are no slower so, and nothing depends on the rest of the batch."""
+        """One face at a time, as all above: no slower here, and no rounding depends on the rest of the batch."""
         renders = []
         for face, mask, code in zip(faces, masks, codes.float(), strict=True):
             face, mask, target = face[None].to(self.device), mask[None].to(self.device), code[None].to(self.device)
