@@ -6,25 +6,12 @@ python benchmarks/official_networks.py [--device cuda] [--batch 1] [--repeat 5]
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 
 import torch
+from faces import seconds
 
 from anonface.models.ifadit_official import OfficialIFADIT
-
-
-def median_ms(step: Callable[[], object], repeat: int, device: torch.device) -> float:
-    """Median of the wall-clock time of a step in ms, after one that does not count."""
-    times = []
-    for _ in range(repeat + 1):
-        start = time.perf_counter()
-        step()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(1000 * (time.perf_counter() - start))
-    return statistics.median(times[1:])
 
 
 def main() -> None:
@@ -52,7 +39,7 @@ def main() -> None:
         }
         print(f"{options.device}, {torch.get_num_threads()} threads, batch of {options.batch}, ms a face")
         for name, step in steps.items():
-            print(f"{name:18} {median_ms(step, options.repeat, options.device) / options.batch:9.1f}")
+            print(f"{name:18} {1000 * seconds(step, options.repeat, options.device) / options.batch:9.1f}")
 
 
 if __name__ == "__main__":

@@ -144,7 +144,8 @@ class PhaseOne(Objective):
         toned = match_tones(swapped, clean[:half], torch.ones_like(swapped[:, :1]))
         return {
             "latents": 0.3 * regression,
-            "quality": self.LAMBDA * 10 * visual_quality(own, clean[half:]),  # equation 12
+            # equation 12, at ten times equation 14's lambda
+            "quality": self.LAMBDA * 10 * visual_quality(own, clean[half:]),
             "identity": theta_minus(self.fixed.encoder(own), self.codes[index[half:]]),  # equation 13, as a cosine
             "mesh": 20 * (mesh_in_crop(self.fixed.landmarks, own) - mesh[half:]).abs().mean(),  # equation 13
             "other": theta_minus(self.fixed.encoder(toned), other),
@@ -286,6 +287,7 @@ class PhaseTwo(Objective):
             + theta_plus(e["anon"], e["second"]),  # equation 17
             "deanon": theta_minus(e["right"], z) + theta_plus(e["wrong"], z),  # equation 18
             "compensation": theta_minus(seen, hidden.detach()),
+            # equation 20, at a tenth of its share in equation 22
             "image": 0.1
             * (
                 self._image(recovered, face, mesh, "recovered")
