@@ -27,7 +27,7 @@ from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.graph import Graph
-from anonface.models.identity import IdentityEncoder
+from anonface.models.identity import CONDITIONS, IdentityEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, orthogonal_from_normals
 
 FINEST_HEAD = 512  # px
@@ -36,37 +36,51 @@ TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
 
 @dataclass(frozen=True)
 class IFADITSettings:
-    """What one photo's recovery must repeat: refinement steps each way. ``refine`` 0 is the networks alone."""
+    """What one photo's recovery must repeat.
+
+    Attributes:
+        refine: refinement steps each way; 0 is the networks alone.
+        free: which of CONDITIONS the key may change, comma-separated; the others stay as they are.
+    """
 
     refine: int = 30
+    free: str = ""
 
     @classmethod
     def of(cls, settings: Settings) -> IFADITSettings:
         known = {f.name for f in fields(cls)}
-        for name, value in settings.items():
+        for name in settings:
             if name not in known:
                 raise UsageError(f"backend ifadit has no setting {name!r}", f"known: {', '.join(sorted(known))}")
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 1000:
-                raise UsageError(f"setting {name} must be a whole number from 0 to 1000, not {value!r}")
-        return cls(**{name: int(value) for name, value in settings.items()})
+        steps = settings.get("refine", cls.refine)
+        if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= 1000:
+            raise UsageError(f"setting refine must be a whole number from 0 to 1000, not {steps!r}")
+        freed = {name for name in str(settings.get("free", cls.free)).split(",") if name}
+        if unknown := freed - set(CONDITIONS):
+            raise UsageError(f"cannot free {', '.join(sorted(unknown))}", f"one or more of {', '.join(CONDITIONS)}")
+        return cls(steps, ",".join(name for name in CONDITIONS if name in freed))
 
 
 class KeyGen:
-    """Equation 4, k = f(Norm(KDF(s))), beside the key's own orthogonal mix."""
+    """Equation 4, k = f(Norm(KDF(s))), beside the key's own orthogonal mix and its mirrors of freed conditions."""
 
     def __init__(self, params: SIFParams, device: torch.device | str = "cpu") -> None:
         self.params = params
         self.mapping = load_mapping(device)
 
-    def __call__(self, keys: Sequence[FaceKey]) -> FlowKey:
+    def __call__(self, keys: Sequence[FaceKey], free: str = "") -> FlowKey:
         p = self.params
         unit = np.stack([key.signed_unit("flow", p.key) for key in keys])
         device = next(self.mapping.parameters()).device
         with torch.inference_mode():
             k = self.mapping(torch.from_numpy(unit).to(device)).cpu().double()
-        shape = (p.code // p.mix, p.mix, p.mix)
+        shape = p.mixes
         mix = np.stack([orthogonal_from_normals(key.normal("mix", int(np.prod(shape))).reshape(shape)) for key in keys])
-        return FlowKey(k, torch.from_numpy(mix))
+        mirror = torch.ones(len(keys), p.kept, dtype=torch.float64)
+        for name, where in CONDITIONS.items():
+            if name in free.split(","):
+                mirror[:, where] = torch.tensor([[1.0 - 2 * (key.stream(f"free {name}", 1)[0] & 1)] for key in keys])
+        return FlowKey(k, torch.from_numpy(mix), mirror)
 
 
 class IFADIT:
@@ -93,7 +107,8 @@ class IFADIT:
         self.refinement = RefineParams(steps=self.settings.refine)
 
     def parameters(self) -> dict[str, Parameter]:
-        return {"refine": self.settings.refine}
+        freed = {"free": self.settings.free} if self.settings.free else {}
+        return {"refine": self.settings.refine, **freed}
 
     def under(self, settings: Settings) -> IFADIT:
         """The same loaded networks under other settings, a header's for instance."""
@@ -108,7 +123,9 @@ class IFADIT:
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited."""
-        hide = [self.flow(self.embed(face[None]), self.keygen([key])) for face, key in zip(faces, keys, strict=True)]
+        free = self.settings.free
+        pairs = zip(faces, keys, strict=True)
+        hide = [self.flow(self.embed(face[None]), self.keygen([key], free)) for face, key in pairs]
         return self._render(faces, masks, torch.cat(hide))
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
@@ -116,12 +133,12 @@ class IFADIT:
         for face, key in zip(faces, keys, strict=True):
             with torch.inference_mode():
                 seen = self.compensation(self.embed(face[None]).float().to(self.device)).cpu().double()
-            back.append(self.flow.inverse(seen, self.keygen([key])))
+            back.append(self.flow.inverse(seen, self.keygen([key], self.settings.free)))
         return self._render(faces, masks, torch.cat(back))
 
     @torch.inference_mode()
     def embed(self, faces: Tensor) -> Tensor:
-        """Unit identity codes [B, 512], float64 on the CPU."""
+        """Unit identity codes [B, 448], float64 on the CPU."""
         codes = [self.networks.encoder(face[None].to(self.device)) for face in faces]
         return F.normalize(torch.cat(codes).cpu().double(), dim=1)
 

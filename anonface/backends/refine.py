@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper
-from anonface.models.identity import IdentityEncoder
+from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN
 
 LandmarkNetwork = Callable[[Tensor], Tensor]
@@ -28,6 +28,15 @@ TONE_GRID = 16  # cells along the side on which light is compared
 LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
 COARSE = 9  # latents that shape; those after them colour and texture
 REACH = 3.0  # standard deviations of a whitened latent: beyond, the generator draws nothing natural
+MONOCHROME = (0.01, 0.03)  # spread of a face's hues: below the first the photo is grey or tinted, above the second not
+LUMA = (0.299, 0.587, 0.114)
+EXPRESSIVE = (  # rows of the 468-point mesh: the rims of the eyes and of the mouth
+    (33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246),
+    (263, 249, 390, 373, 374, 380, 381, 382, 362, 398, 384, 385, 386, 387, 388, 466),
+    (61, 146, 91, 181, 84, 17, 314, 405, 321, 375, 291, 409, 270, 269, 267, 0, 37, 39, 40, 185),
+    (78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191),
+)
+GAZE_GRID = 64  # cells along the side on which eyes and mouth are compared
 TONE_REACH = 2.0  # standard deviation of the blur, in cells
 
 
@@ -35,18 +44,26 @@ TONE_REACH = 2.0  # standard deviation of the blur, in cells
 class RefineParams:
     """Steps, the render side in px, Adam's rate in whitened latents, and the weight of each loss.
 
-    ``layout`` compares colours on a coarse grid: it keeps hair off the forehead and eyes where they are. ``prior``
-    draws the latents' mean to the mean face, ``spread`` the latents to each other: together they keep the face where
-    the generator makes natural ones. ``fine`` slows the latents of fine detail, which can fool an encoder but are
-    nobody's features. ``views`` is how many jittered looks the encoder takes a step.
+    ``leave`` pushes away from whom the photo shows, as far as the target itself does. ``conditions`` holds the code's
+    kept coordinates, sex and age, which weigh little in the cosine but much to the eye. ``expression`` compares the
+    shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile. ``gaze`` compares light and
+    dark in and around eyes and mouth, where landmarks do not tell a lid from an iris. ``layout`` compares colours on a
+    coarse grid: it keeps hair off the forehead and eyes where they are. ``prior`` draws the latents' mean to the mean
+    face, ``spread`` the latents to each other: together they keep the face where the generator makes natural ones.
+    ``fine`` slows the latents of fine detail, which can fool an encoder but are nobody's features. ``views`` is how many
+    jittered looks the encoder takes a step.
     """
 
     steps: int = 30
     side: int = 256
     rate: float = 0.05
     identity: float = 2.5
+    leave: float = 2.0
+    conditions: float = 10.0
     colour: float = 2.0
     landmarks: float = 80.0
+    expression: float = 80.0
+    gaze: float = 5.0
     layout: float = 0.5
     prior: float = 0.02
     spread: float = 0.04
@@ -71,7 +88,7 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         w: start, [1, n, 512].
         face: the aligned photo [1, 3, R, R] in [-1, 1]; its landmarks and blurred colours are kept.
         mask: soft mask [1, 1, R, R] in 0..1, 1 where the render will be seen.
-        target: unit code [1, 512].
+        target: unit code [1, 448].
 
     Returns:
         Latents [1, n, 512].
@@ -81,7 +98,10 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
     face, mask = shrink(face, params.side), shrink(mask, params.side)
     mapper = networks.mapper
     with torch.no_grad():
+        source = networks.encoder(face)
+        near = F.cosine_similarity(target, source)
         mesh, cells = mesh_in_crop(networks.landmarks, face), _cells(face, mask)
+        shapes, contrast, where = _expression(mesh), _contrast(face), _eyes_and_mouth(mesh)
     start = mapper.to_u(w).detach()
     pace = torch.where(torch.arange(w.shape[1], device=w.device) < COARSE, 1.0, params.fine)[None, :, None]
     change = torch.zeros_like(start, requires_grad=True)
@@ -92,10 +112,16 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         render = networks.generator.synthesize(mapper.to_w(u), params.side)
         toned = match_tones(render, face, mask)
         seen = _views(composite(face, toned, mask), step, params.views)
-        loss = params.identity * (1 - F.cosine_similarity(networks.encoder(seen), target)).mean()
+        code = networks.encoder(seen)
+        loss = params.identity * (1 - F.cosine_similarity(code, target)).mean()
+        loss = loss + params.leave * (F.cosine_similarity(code, source) - near).clamp_min(0).mean()
+        loss = loss + params.conditions * (code - target)[:, :KEPT].square().sum(1).mean()
         loss = loss + params.colour * ((toned - render) * mask).abs().mean() / mask.mean().clamp_min(0.05)
         loss = loss + params.layout * (_cells(toned, mask) - cells).square().mean()
-        loss = loss + params.landmarks * (mesh_in_crop(networks.landmarks, toned) - mesh).abs().mean()
+        found = mesh_in_crop(networks.landmarks, toned)
+        loss = loss + params.landmarks * (found - mesh).abs().mean()
+        loss = loss + params.gaze * (where * (_contrast(toned) - contrast).square()).sum()
+        loss = loss + params.expression * (_expression(found) - shapes).abs().mean()
         centre = u.mean(1, keepdim=True)
         loss = loss + params.prior * centre.square().mean() + params.spread * (u - centre).square().mean()
         optimiser.zero_grad()
@@ -115,13 +141,53 @@ def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
     return points * side + points.new_tensor([left, top])
 
 
+def _expression(mesh: Tensor) -> Tensor:
+    """Landmarks [B, 468, 2] -> those of eyes and lips, each about its own middle."""
+    parts = [mesh[:, list(rows)] for rows in EXPRESSIVE]
+    return torch.cat([part - part.mean(1, keepdim=True) for part in parts], dim=1)
+
+
+def _eyes_and_mouth(mesh: Tensor) -> Tensor:
+    """Weights [B, 1, 64, 64] of sum 1 around the eyes and the mouth of landmarks [B, 468, 2]."""
+    cells = (torch.arange(GAZE_GRID, dtype=mesh.dtype, device=mesh.device) + 0.5) / GAZE_GRID
+    bells = []
+    for rows in EXPRESSIVE[:3]:
+        part = mesh[:, list(rows)]
+        x, y = part.mean(1)[:, :, None].unbind(1)
+        reach = (part[..., 0].amax(1) - part[..., 0].amin(1))[:, None] * 0.4
+        across, down = (torch.exp(-0.5 * ((cells - m) / r) ** 2) for m, r in ((x, reach), (y, reach * 0.7)))
+        bells.append(down[:, :, None] * across[:, None])
+    total = torch.stack(bells, 1).sum(1, keepdim=True)
+    return total / total.sum((2, 3), keepdim=True)
+
+
+def _contrast(picture: Tensor) -> Tensor:
+    """What is lighter or darker than its surroundings, [B, 1, 64, 64]."""
+    luma = (picture * picture.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
+    cells = F.adaptive_avg_pool2d(luma, GAZE_GRID)
+    return cells - F.avg_pool2d(cells, 9, 1, 4, count_include_pad=False)
+
+
 def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
     """Shift the render's colours so that, blurred as far as light varies, they are the face's within the mask.
 
     Only what survives a blur of an eighth of the crop's side passes from the photo to the render: light and skin tone.
+    In a photo without hues of its own, grey or of one tint, the render loses its hues too.
     """
+    render = _as_colourful(render, face, mask)
     offset = _blurred(face - render, mask)
     return render + F.interpolate(offset, render.shape[-2:], mode="bicubic")
+
+
+def _as_colourful(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
+    weights = face.new_tensor(LUMA)[:, None, None]
+    hues = face - (face * weights).sum(1, keepdim=True)
+    area = mask.sum((2, 3), keepdim=True).clamp_min(1.0)
+    tint = (hues * mask).sum((2, 3), keepdim=True) / area
+    spread = (((hues - tint).square() * mask).sum((1, 2, 3), keepdim=True) / (3 * area)).sqrt()
+    low, high = MONOCHROME
+    grey = (render * weights).sum(1, keepdim=True)
+    return grey + ((spread - low) / (high - low)).clamp(0, 1) * (render - grey)
 
 
 def _cells(picture: Tensor, mask: Tensor) -> Tensor:

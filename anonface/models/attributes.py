@@ -23,7 +23,7 @@ class AttributeParams:
     squeeze: int = 64
     hidden: int = 512
     grid: int = 4
-    identity: int = 512
+    identity: int = 448
     style: int = 512
 
     @property
@@ -141,8 +141,8 @@ class LatentMapper(nn.Module):
             self.second.bias.zero_()
 
     def forward(self, z: Tensor, a: Tensor) -> Tensor:
-        """Unit codes [B, 512] and attribute codes [B, n, 256] -> latents [B, n, 512]."""
-        # a unit code has components near 1/sqrt(512); scaled to unit variance before it is mixed with the attributes
+        """Unit codes [B, 448] and attribute codes [B, n, 256] -> latents [B, n, 512]."""
+        # a unit code has components near 1/sqrt(448); scaled to unit variance before it is mixed with the attributes
         x = self.first_identity(z * z.shape[1] ** 0.5)[:, None] + self.first_attribute(a) + self.latent_bias
         return self.to_w(self.second(F.leaky_relu(x, 0.2)))
 
@@ -158,7 +158,7 @@ class LatentMapper(nn.Module):
 class IdentityCompensation(nn.Module):
     """ICL, C of equation 10: a four-layer MLP that corrects a re-embedded code towards the one that was rendered."""
 
-    def __init__(self, code: int = 512, hidden: int = 512) -> None:
+    def __init__(self, code: int = 448, hidden: int = 512) -> None:
         super().__init__()
         last = nn.Linear(hidden, code)
         nn.init.zeros_(last.weight)
@@ -171,5 +171,5 @@ class IdentityCompensation(nn.Module):
         )  # fmt: skip
 
     def forward(self, z: Tensor) -> Tensor:
-        """Unit codes [B, 512] -> unit codes [B, 512]; a fresh layer returns its input."""
+        """Unit codes [B, 448] -> unit codes [B, 448]; a fresh layer returns its input."""
         return F.normalize(z + self.layers(z * z.shape[1] ** 0.5), dim=1)

@@ -1,4 +1,4 @@
-"""Identity encoder E_ID: a face crop -> a point on the unit sphere of R^512, differentiable.
+"""Identity encoder E_ID: a face crop -> a point on the unit sphere of R^448, differentiable.
 
 Two trunks of different architecture look at the same crop. A picture that only fools one recognizer does not move the
 other, so a latent optimised against both has to become the person. The trunks' unit embeddings are joined by a fixed
@@ -6,7 +6,8 @@ isometry, so the cosine of two codes is a fixed mixture of the two trunks' cosin
 
     cos(z, z') = share * cos_a + (1 - share) * cos_b
 
-The isometry's axes are principal axes over faces, sorted by falling variance: ``sif`` relies on that order.
+The isometry's first axes are those along which the apparent sex (two) and age (two) show; the rest are principal axes
+over faces, sorted by falling variance. ``sif`` relies on that order.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+CONDITIONS = {"sex": slice(0, 2), "age": slice(2, 4)}  # which of a code's coordinates say what is apparent
+KEPT = 4  # coordinates, the first, that conditions take
+
 
 @dataclass(frozen=True)
 class IdentityParams:
     """``share``: trunk a's weight in a cosine. ``box``: (top, left, side) of the face in a 256-px FFHQ crop."""
 
-    code: int = 512
+    code: int = 448
     width_a: int = 192
     width_b: int = 256
     share: float = 0.65
@@ -33,7 +37,7 @@ class IdentityParams:
 
 
 class IdentityEncoder(nn.Module):
-    """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> codes [B, 512] of unit length. Looks at 128 px."""
+    """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> codes [B, 448] of unit length. Looks at 128 px."""
 
     axes: Tensor
 

@@ -6,6 +6,9 @@ T is a keyed orthogonal mix followed by N secure affine coupling blocks (equatio
 own stream, so that two keys are unrelated whatever training did to the blocks; the blocks, conditioned on the key
 vector k, bring mixed codes to where faces are.
 
+The code's first coordinates say the apparent sex and age. They are conditions, not secrets: the flow leaves them as
+they are, or mirrors those that the user set free, and moves the rest of the code on the sphere that is left.
+
 A code is a direction only, since whoever re-embeds a face gets a unit vector back. So every block is built to be
 homogeneous, T(r z) = r T(z): its functions see the other half's direction, and what they add grows with that half's
 length. Then normalising T's result loses nothing, and the inverse stays exact on the sphere.
@@ -23,28 +26,46 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class SIFParams:
-    """``gain`` is the constant that multiplies a(.); ``mix`` is the side of the blocks of the keyed orthogonal mix."""
+    """``kept`` coordinates come first in a code and are conditions; the rest is keyed.
 
-    code: int = 512
+    ``gain`` is the constant that multiplies a(.); ``mix`` is the side of the blocks of the keyed orthogonal mix, and
+    divides the keyed coordinates, whose number is even.
+    """
+
+    code: int = 448
+    kept: int = 4
     key: int = 512
     hidden: int = 256
     blocks: int = 4
     gain: float = 0.5
-    mix: int = 32
+    mix: int = 37
+
+    @property
+    def keyed(self) -> int:
+        return self.code - self.kept
+
+    @property
+    def mixes(self) -> tuple[int, int, int]:
+        """Shape of one key's mixes."""
+        return self.keyed // self.mix, self.mix, self.mix
 
 
 @dataclass(frozen=True)
 class FlowKey:
-    """What one key means to the flow, for a batch: ``k`` [B, 512] (equation 4), ``mix`` [B, 512 / 32, 32, 32]."""
+    """What one key means to the flow, for a batch.
+
+    Attributes:
+        k: [B, 512] (equation 4).
+        mix: [B, 12, 37, 37], orthogonal.
+        mirror: [B, 4] of +1 and -1, or None: which of the kept coordinates it mirrors, none by default.
+    """
 
     k: Tensor
     mix: Tensor
+    mirror: Tensor | None = None
 
     def __getitem__(self, index: slice | Tensor) -> FlowKey:
-        return FlowKey(self.k[index], self.mix[index])
-
-    def to(self, device: torch.device | str) -> FlowKey:
-        return FlowKey(self.k.to(device), self.mix.to(device))
+        return FlowKey(self.k[index], self.mix[index], None if self.mirror is None else self.mirror[index])
 
 
 def orthogonal_from_normals(normals: np.ndarray) -> np.ndarray:
@@ -76,7 +97,7 @@ class SecureAffineCoupling(nn.Module):
 
     def __init__(self, params: SIFParams) -> None:
         super().__init__()
-        half = params.code // 2
+        half = params.keyed // 2
         self.omega, self.phi, self.rho, self.eta = (_mlp(half + params.key, params.hidden, half) for _ in range(4))
         self.gain = params.gain
 
@@ -85,7 +106,7 @@ class SecureAffineCoupling(nn.Module):
         return self.gain * (2 * torch.sigmoid(x) - 1)
 
     def forward(self, z: Tensor, k: Tensor) -> Tensor:
-        """[B, 512], [B, 512] -> [B, 512]; equations 5 and 6."""
+        """Keyed coordinates [B, 444], k [B, 512] -> [B, 444]; equations 5 and 6."""
         z1, z2 = z[:, 0::2], z[:, 1::2]  # codes are sorted by variance: alternate, so that the halves weigh the same
         length, context = _context(z1, k)
         z2 = z2 * torch.exp(self._a(self.omega(context))) + length * self.phi(context)
@@ -104,25 +125,40 @@ class SecureAffineCoupling(nn.Module):
 
 
 class SIF(nn.Module):
-    """The flow on unit codes. ``forward`` and ``inverse`` map [B, 512] of unit length to [B, 512] of unit length."""
+    """The flow on unit codes. ``forward`` and ``inverse`` map [B, 448] of unit length to [B, 448] of unit length."""
 
     key_mean: Tensor
     key_scale: Tensor
+    neutral: Tensor
 
     def __init__(self, params: SIFParams | None = None) -> None:
         super().__init__()
-        self.params = params or SIFParams()
-        self.coupling = nn.ModuleList(SecureAffineCoupling(self.params) for _ in range(self.params.blocks))
+        p = self.params = params or SIFParams()
+        self.coupling = nn.ModuleList(SecureAffineCoupling(p) for _ in range(p.blocks))
         # k comes as a style code; these bring it to zero mean and unit variance
-        self.register_buffer("key_mean", torch.zeros(self.params.key))
-        self.register_buffer("key_scale", torch.ones(self.params.key))
+        self.register_buffer("key_mean", torch.zeros(p.key))
+        self.register_buffer("key_scale", torch.ones(p.key))
+        self.register_buffer("neutral", torch.zeros(p.kept))  # about which kept coordinates are mirrored
 
     def forward(self, z: Tensor, key: FlowKey) -> Tensor:
-        return F.normalize(self._through(self._rotate(z, key.mix), key.k), dim=1)
+        kept, keyed = self._split(z)
+        return self._join(self._conditions(kept, key), self._through(self._rotate(keyed, key.mix), key.k))
 
     def inverse(self, z: Tensor, key: FlowKey) -> Tensor:
-        """T^-1, exact: the blocks' inverse of a direction is a direction."""
-        return self._rotate(F.normalize(self._back(z, key.k), dim=1), key.mix.transpose(-1, -2))
+        """T^-1, exact: the blocks' inverse of a direction is a direction, and a mirror is its own inverse."""
+        kept, keyed = self._split(z)
+        return self._join(self._conditions(kept, key), self._rotate(self._back(keyed, key.k), key.mix.mT))
+
+    def _split(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        return z[:, : self.params.kept], F.normalize(z[:, self.params.kept :], dim=1)
+
+    def _join(self, kept: Tensor, direction: Tensor) -> Tensor:
+        """The unit code with these conditions, whose keyed part points this way."""
+        length = (1 - kept.square().sum(1, keepdim=True)).clamp_min(1e-6).sqrt()
+        return torch.cat([kept, length * F.normalize(direction, dim=1)], dim=1)
+
+    def _conditions(self, kept: Tensor, key: FlowKey) -> Tensor:
+        return kept if key.mirror is None else self.neutral + key.mirror * (kept - self.neutral)
 
     def _rotate(self, z: Tensor, mix: Tensor) -> Tensor:
         blocks = z.unflatten(1, (-1, self.params.mix))

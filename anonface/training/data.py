@@ -39,7 +39,7 @@ def draw_keys(mapping: MappingNetwork, count: int, rng: torch.Generator, params:
     unit = torch.randint(256, (count, params.key), generator=rng) / 127.5 - 1
     with torch.no_grad():
         k = mapping(unit)
-    normals = torch.randn(count, params.code // params.mix, params.mix, params.mix, generator=rng, dtype=torch.float64)
+    normals = torch.randn(count, *params.mixes, generator=rng, dtype=torch.float64)
     return FlowKey(k, torch.from_numpy(orthogonal_from_normals(normals.numpy())).float())
 
 

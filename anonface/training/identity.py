@@ -3,7 +3,7 @@
 The student's trunks have the teachers' architectures and start from their weights; what they learn is to give, for a
 face that was jittered, re-lit, blurred, compressed or partly covered, the embedding that the teachers give for the
 clean one. Teachers: A, MobileFaceNet 192-d; B, a depthwise residual network 256-d. The judge of this project's figures
-is neither.
+is neither. A third network says which directions of the codes show apparent sex and age.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from anonface.conversion import GraphFile
 from anonface.errors import WeightsError
+from anonface.models.graph import Graph
 from anonface.models.identity import DepthwiseResNet, IdentityEncoder, MobileFaceNet
 from anonface.training.data import FaceBank, jitter, photograph
 from anonface.training.loop import Objective
@@ -57,13 +58,14 @@ class IdentityObjective(Objective):
 
     KEEP = 0.7  # the start's share
 
-    def __init__(self, encoder: IdentityEncoder, bank: FaceBank, batch: int = 16) -> None:
+    def __init__(self, encoder: IdentityEncoder, bank: FaceBank, apparent: Apparent, batch: int = 16) -> None:
         self.encoder, self.bank, self.batch = encoder, bank, batch
         self.start = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
         with torch.inference_mode():
             parts = [encoder.parts(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)]
         self.target_a, self.target_b = (torch.cat(list(p)).clone() for p in zip(*parts, strict=True))
-        _principal_axes(encoder, self.target_a, self.target_b)
+        labels = torch.cat([apparent(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)])
+        encoder.axes.copy_(code_axes(encoder.fuse(self.target_a, self.target_b) @ encoder.axes, labels))
 
     def modules(self) -> dict[str, nn.Module]:
         return {"identity": self.encoder}
@@ -81,9 +83,42 @@ class IdentityObjective(Objective):
         return {"identity": mixed | {"axes": end["axes"]}}
 
 
-def _principal_axes(encoder: IdentityEncoder, a: Tensor, b: Tensor) -> None:
-    """Turn the encoder's isometry so that its coordinates are principal ones over these faces, largest first."""
-    codes = encoder.fuse(a, b) @ encoder.axes  # back to the joined embedding, [N, 448]
-    _, _, axes = torch.linalg.svd(codes, full_matrices=False)
-    encoder.axes[: axes.shape[0]] = axes
-    encoder.axes[axes.shape[0] :] = 0
+class Apparent:
+    """What a public classifier says of a face: sex (the logit of "male") and age (years)."""
+
+    SIDE = 224  # px, pixels in 0..255
+
+    def __init__(self, classifier: GraphFile) -> None:
+        self._sex, self._age = (Graph(classifier, output).eval() for output in classifier.outputs)
+
+    @torch.inference_mode()
+    def __call__(self, faces: Tensor) -> Tensor:
+        """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B, 2]."""
+        view = (F.interpolate(faces, (self.SIDE, self.SIDE), mode="bilinear", antialias=True) + 1) * 127.5
+        share = self._age(view)  # of each year from 0
+        age = share @ torch.arange(share.shape[1], dtype=share.dtype)
+        return torch.stack([torch.logit(self._sex(view)[:, 0], eps=1e-3), age], dim=1)
+
+
+def code_axes(joined: Tensor, labels: Tensor, ridge: float = 1e-3) -> Tensor:
+    """The encoder's isometry: first the axes along which labels show, then principal axes, largest first.
+
+    Each label gets two axes: the direction that predicts it best (ridge regression) and the one along which its groups
+    lie apart (covariance with it). A code whose coordinates there are kept still says the same, whatever becomes of the
+    rest.
+
+    Args:
+        joined: the trunks' embeddings side by side, [N, 448], of unit length.
+        labels: [N, L].
+
+    Returns:
+        Orthonormal rows, [448, 448]; the first 2 L are those of the labels.
+    """
+    centred = (joined - joined.mean(0)).double()
+    spread = centred.T @ centred / len(centred)
+    apart = centred.T @ (labels - labels.mean(0)).double() / len(centred)
+    predict = torch.linalg.solve(spread + ridge * torch.eye(len(spread), dtype=spread.dtype), apart)
+    kept = torch.linalg.qr(torch.stack([predict, apart], dim=2).flatten(1))[0].T
+    rest = joined.double() @ (torch.eye(len(spread), dtype=spread.dtype) - kept.T @ kept)
+    principal = torch.linalg.svd(rest, full_matrices=True)[2][: len(spread) - len(kept)]
+    return torch.cat([kept, principal]).float()

@@ -194,6 +194,7 @@ class FlowWarmUp(Objective):
         self.flow, self.compensation, self.codes = flow, compensation, codes
         self.mapping, self.batch = mapping, batch
         _key_statistics(flow, mapping)
+        flow.neutral.copy_(codes[:, : flow.params.kept].mean(0))
 
     def modules(self) -> dict[str, nn.Module]:
         return {"flow": self.flow, "compensation": self.compensation}

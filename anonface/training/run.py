@@ -20,7 +20,7 @@ from anonface.models.identity import IdentityEncoder
 from anonface.models.sif import SIF
 from anonface.training.data import FaceBank, load_bank
 from anonface.training.heads import HeadsObjective
-from anonface.training.identity import IdentityObjective, start_from_teachers
+from anonface.training.identity import Apparent, IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo
 from anonface.training.loop import LoopSettings, Objective, train
 
@@ -71,7 +71,8 @@ def _heads(request: Request, progress: Progress) -> tuple[Objective, LoopSetting
 def _identity(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     encoder = IdentityEncoder()
     start_from_teachers(encoder, weights.graph("teacher-a"), weights.graph("teacher-b"))
-    return IdentityObjective(encoder, _bank(request, progress)), request.settings("identity", 800, 1e-4)
+    apparent = Apparent(weights.graph("faceres"))
+    return IdentityObjective(encoder, _bank(request, progress), apparent), request.settings("identity", 800, 1e-4)
 
 
 def _attributes(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:

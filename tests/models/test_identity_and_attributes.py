@@ -15,7 +15,7 @@ def test_codes_are_unit_and_join_the_trunks_by_a_fixed_mixture():
     with torch.inference_mode():
         a, b = encoder.parts(faces)
         codes = encoder(faces)
-    assert codes.shape == (3, 512)
+    assert codes.shape == (3, 448)
     assert torch.allclose(codes.norm(dim=1), torch.ones(3), atol=1e-5)
     share = encoder.params.share
     expected = share * a[0] @ a[1] + (1 - share) * b[0] @ b[1]
@@ -44,7 +44,7 @@ def test_trunks_started_from_their_teachers_say_what_they_say():
 def test_one_attribute_code_for_each_latent_whatever_the_batch():
     encoder, mapper = AttributeEncoder().eval(), LatentMapper().eval()
     faces = torch.rand(2, 3, 128, 128, generator=torch.Generator().manual_seed(4)) * 2 - 1
-    z = torch.nn.functional.normalize(torch.randn(2, 512, generator=torch.Generator().manual_seed(5)), dim=1)
+    z = torch.nn.functional.normalize(torch.randn(2, 448, generator=torch.Generator().manual_seed(5)), dim=1)
     with torch.inference_mode():
         w = mapper(z, encoder(faces))
         single = mapper(z[:1], encoder(faces[:1]))
@@ -63,7 +63,7 @@ def test_whitened_coordinates_and_latents_are_each_others_inverse():
 
 
 def test_a_fresh_compensation_layer_returns_its_input():
-    z = torch.nn.functional.normalize(torch.randn(3, 512), dim=1)
+    z = torch.nn.functional.normalize(torch.randn(3, 448), dim=1)
     layer = IdentityCompensation()
     assert torch.allclose(layer(z), z, atol=1e-6)
     layer.layers[-1].bias.data += 0.1

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from anonface.models.sif import SIF, FlowKey, SecureAffineCoupling, SIFParams, orthogonal_from_normals
 
-PARAMS = SIFParams(code=64, key=16, hidden=32, blocks=3, mix=16)
+PARAMS = SIFParams(code=68, kept=4, key=16, hidden=32, blocks=3, mix=16)
 
 
 def perturb(module: torch.nn.Module, scale: float = 0.05) -> None:
@@ -23,7 +23,7 @@ def random_key(count: int, seed: int = 4) -> FlowKey:
 
 
 def random_codes(count: int, seed: int = 5) -> torch.Tensor:
-    return F.normalize(torch.from_numpy(np.random.default_rng(seed).standard_normal((count, 64))), dim=1)
+    return F.normalize(torch.from_numpy(np.random.default_rng(seed).standard_normal((count, 68))), dim=1)
 
 
 @pytest.fixture
@@ -41,6 +41,24 @@ def test_the_right_key_leads_back(flow):
     assert (flow.inverse(hidden, key) - z).abs().max() < 1e-9
 
 
+def test_no_key_touches_the_conditions(flow):
+    z = random_codes(5)
+    hidden, back = flow(z, random_key(5)), flow.inverse(z, random_key(5, seed=6))
+    assert torch.equal(hidden[:, :4], z[:, :4]) and torch.equal(back[:, :4], z[:, :4])
+    assert (hidden[:, 4:] - z[:, 4:]).norm(dim=1).min() > 0.5
+
+
+def test_a_freed_condition_is_mirrored_and_comes_back(flow):
+    flow.neutral.copy_(torch.tensor([0.1, -0.1, 0.0, 0.05]))
+    z, key = random_codes(2), random_key(2)
+    key = FlowKey(key.k, key.mix, torch.tensor([[-1.0, -1, 1, 1], [1, 1, 1, 1]], dtype=torch.float64))
+    hidden = flow(z, key)
+    assert torch.allclose(hidden[0, :2] - flow.neutral[:2], flow.neutral[:2] - z[0, :2])
+    assert torch.equal(hidden[0, 2:4], z[0, 2:4]) and torch.equal(hidden[1, :4], z[1, :4])
+    assert torch.allclose(hidden.norm(dim=1), torch.ones(2, dtype=torch.float64))
+    assert (flow.inverse(hidden, key) - z).abs().max() < 1e-9
+
+
 def test_a_wrong_key_does_not(flow):
     z, key, wrong = random_codes(5), random_key(5), random_key(5, seed=6)
     assert F.cosine_similarity(flow.inverse(flow(z, key), wrong), z).abs().max() < 0.6
@@ -49,19 +67,19 @@ def test_a_wrong_key_does_not(flow):
 def test_one_block_changes_both_halves_and_inverts():
     block = SecureAffineCoupling(PARAMS).double()
     perturb(block)
-    z, k = random_codes(3), random_key(3).k
+    z, k = random_codes(3)[:, 4:], random_key(3).k
     out = block(z, k)
     assert (out - z).abs()[:, 0::2].max() > 1e-3 and (out - z).abs()[:, 1::2].max() > 1e-3
     assert (block.inverse(out, k) - z).abs().max() < 1e-10
 
 
 def test_blocks_are_homogeneous(flow):
-    block, z, k = flow.coupling[0], random_codes(3), random_key(3).k
+    block, z, k = flow.coupling[0], random_codes(3)[:, 4:], random_key(3).k
     assert torch.allclose(block(2.5 * z, k), 2.5 * block(z, k))
 
 
 def test_a_fresh_block_is_the_identity():
-    z, k = random_codes(3), random_key(3).k
+    z, k = random_codes(3)[:, 4:], random_key(3).k
     assert torch.allclose(SecureAffineCoupling(PARAMS).double()(z, k), z)
 
 
