@@ -18,6 +18,8 @@ CLASSES = (
     "background", "skin", "brows", "eyes", "nose", "lips", "ears", "neck", "hair", "glasses", "hat", "occluder",
 )  # fmt: skip
 
+FACE = tuple(CLASSES.index(name) for name in ("skin", "brows", "eyes", "nose", "lips"))  # what a mask is made of
+
 
 @dataclass(frozen=True)
 class FaceParserParams:
@@ -57,6 +59,12 @@ class FaceParser(nn.Module):
             up = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
             x = self.smooth[i](up + self.lateral[i](taps[i]))
         return self.classify(x)
+
+
+def face_odds(logits: Tensor) -> Tensor:
+    """Log odds that a pixel is face, from class logits [B, classes, H, W] -> [B, H, W]."""
+    rest = [index for index in range(logits.shape[1]) if index not in FACE]
+    return logits[:, list(FACE)].logsumexp(1) - logits[:, rest].logsumexp(1)
 
 
 def _smoothing(width: int) -> nn.Sequential:

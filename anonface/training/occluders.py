@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.models.face_parser import CLASSES
+from anonface.models.face_parser import CLASSES, FACE
 from anonface.training.labels import SIDE, Labels
 
 Picture = NDArray[np.float32]
@@ -22,7 +22,6 @@ Points = NDArray[np.float64]
 Other = Callable[[], tuple[Picture, Labels]]  # another labelled face, to cut from
 
 LABEL = {name: index for index, name in enumerate(CLASSES)}
-FACE = [LABEL[name] for name in ("skin", "brows", "eyes", "nose", "lips")]
 GRID: Points = np.stack(np.meshgrid(np.arange(SIDE) + 0.5, np.arange(SIDE) + 0.5), axis=-1)
 SKIN_TONES = ((0.93, 0.76, 0.66), (0.82, 0.62, 0.49), (0.66, 0.46, 0.34), (0.45, 0.29, 0.20), (0.30, 0.19, 0.14))
 

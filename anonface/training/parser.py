@@ -11,16 +11,17 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.models.face_parser import CLASSES, FaceParser
+from anonface.models.face_parser import CLASSES, FACE, FaceParser, face_odds
 from anonface.training.data import HELD_OUT, photograph
 from anonface.training.labels import SIDE, UNKNOWN, LabelledBank, Labels
 from anonface.training.loop import Objective
-from anonface.training.occluders import FACE, LABEL, Picture, occlude
+from anonface.training.occluders import LABEL, Picture, occlude
 
 COVERED = 0.6  # share of the faces that something is put before
 RARE = ("glasses", "hat", "occluder")  # faces that show these are drawn RARE_TIMES as often
 RARE_AREA, RARE_TIMES = 0.01, 3.0
-COARSE_SIDE, COARSE_STEPS = 160, 900  # the first steps look at small pictures, which costs a third
+COARSE_SIDE, COARSE_STEPS = 160, 1000  # the first steps look at small pictures, which costs a third
+FROZEN = 4  # the backbone's first blocks, which see edges and colours and stay as ImageNet taught them
 PALETTE = np.array([
     [0, 0, 0], [255, 205, 170], [150, 80, 20], [40, 120, 255], [255, 150, 90], [255, 0, 60],
     [200, 160, 0], [160, 110, 80], [110, 0, 160], [0, 255, 255], [0, 160, 0], [255, 255, 0],
@@ -31,7 +32,9 @@ class ParserObjective(Objective):
     """Cross-entropy over the classes, and one of face against all else, which is what a mask is made of."""
 
     def __init__(self, parser: FaceParser, bank: LabelledBank, batch: int = 8) -> None:
-        self.parser, self.bank, self.batch = parser, bank, batch
+        self.parser, self.bank, self.batch = parser.to(memory_format=torch.channels_last), bank, batch
+        for block in parser.backbone.features[:FROZEN]:
+            block.requires_grad_(False)
         names = torch.tensor([LABEL[name] for name in RARE])
         rare = [torch.isin(labels, names).float().mean() > RARE_AREA for labels in bank.labels[:-HELD_OUT]]
         self.odds = torch.where(torch.stack(rare), RARE_TIMES, 1.0)
@@ -49,6 +52,7 @@ class ParserObjective(Objective):
         if side != SIDE:
             photos = F.interpolate(photos, (side, side), mode="bilinear", antialias=True)
             target = F.interpolate(target[:, None].float(), (side, side), mode="nearest-exact")[:, 0].long()
+        photos = photos.contiguous(memory_format=torch.channels_last)
         logits = F.interpolate(self.parser(photos), (side, side), mode="bilinear", align_corners=False)
         known = target != UNKNOWN
         classes = F.cross_entropy(logits, target, self.weight, ignore_index=UNKNOWN)
@@ -87,12 +91,6 @@ class ParserObjective(Objective):
             picture = ((photo[0] + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 0).numpy()
             rows.append(np.concatenate([picture, _coloured(labels), _coloured(logits[0].argmax(0))], axis=1))
         return np.concatenate([np.concatenate(rows[:4]), np.concatenate(rows[4:])], axis=1)
-
-
-def face_odds(logits: Tensor) -> Tensor:
-    """Log odds that a pixel is face, from class logits [B, classes, H, W] -> [B, H, W]."""
-    rest = [index for index in range(logits.shape[1]) if index not in FACE]
-    return logits[:, FACE].logsumexp(1) - logits[:, rest].logsumexp(1)
 
 
 def _moved(image: Picture, labels: Labels, rng: np.random.Generator) -> tuple[Picture, Labels]:
