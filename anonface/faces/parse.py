@@ -37,6 +37,7 @@ TRAINED_DROP, TRAINED_REACH = 0.0, 1.03  # the outline that bounds what the netw
 # how much wider than the mesh's it is (scaled about the nose), since the network knows cheeks and chin better
 LEAST_SEEN = 0.25  # the network is not believed where it sees less of the outline than this share
 SPECK = 0.003  # of the outline's area: what is smaller is neither face nor occluder
+FLOATING = ("hair", "glasses")  # what may lie amid a face without reaching its rim
 
 BROWS = [70, 63, 105, 66, 107, 55, 65, 52, 53, 46, 300, 293, 334, 296, 336, 285, 295, 282, 283, 276]
 EYES = [33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246]
@@ -173,30 +174,41 @@ def _trained_mask(crop: Pixels, landmarks: Points) -> Mask:
     """The network's faith that a pixel is face, within the outline; the landmark mask where it sees hardly any."""
     import torch
 
-    from anonface.models.face_parser import face_odds
+    from anonface.models.face_parser import CLASSES, FACE
 
     network = _parser()
     side = network.params.side
     how = cv2.INTER_AREA if len(crop) > side else cv2.INTER_CUBIC
     pixels = crop if len(crop) == side else cv2.resize(crop, (side, side), interpolation=how)
     with torch.inference_mode():
-        odds = face_odds(network(torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1))[0]
-    faith = cv2.resize(odds.sigmoid().numpy(), (side, side), interpolation=cv2.INTER_LINEAR)
+        shares = network(torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1)[0].softmax(0).numpy()
+    floating = shares[[CLASSES.index(name) for name in FLOATING]].sum(0)
+    faith, floats = (cv2.resize(share, (side, side)) for share in (shares[list(FACE)].sum(0), floating))
     points = landmarks[:, :2] * (side / len(crop))
     oval = _polygon(points[NOSE_TIP] + (outline(points, TRAINED_DROP) - points[NOSE_TIP]) * TRAINED_REACH, side)
     mask = cv2.GaussianBlur(oval, (0, 0), 1) * faith
-    if ((mask > 0.5).sum()) < LEAST_SEEN * oval.sum():
+    if (mask > 0.5).sum() < LEAST_SEEN * oval.sum():
         return _landmark_mask(crop, landmarks)
-    return _without_specks(mask, SPECK * float(oval.sum()))
+    return _plausible(mask, floats, SPECK * float(oval.sum()))
 
 
-def _without_specks(mask: Mask, area: float) -> Mask:
-    """Drop parts of the face, and fill holes in it, that are smaller than ``area`` px."""
+def _plausible(mask: Mask, floats: Mask, speck: float) -> Mask:
+    """Drop parts of the face smaller than ``speck`` px, and fill holes in it that nothing real would make.
+
+    Whatever hides a face is held from somewhere: a hole that the face encloses stays only where most of it is of the
+    classes that do float, by their faith ``floats``, and is no speck.
+    """
     result = mask.copy()
-    for value in (0.0, 1.0):
-        count, parts, stats, _ = cv2.connectedComponentsWithStats(((result > 0.5) == (value == 0)).astype(np.uint8))
-        small = [i for i in range(1, count) if stats[i, cv2.CC_STAT_AREA] < area]
-        result[np.isin(parts, small)] = value
+    count, parts, stats, _ = cv2.connectedComponentsWithStats((mask > 0.5).astype(np.uint8), connectivity=4)
+    for part in range(1, count):
+        if stats[part, cv2.CC_STAT_AREA] < speck:
+            result[parts == part] = 0
+    count, parts, stats, _ = cv2.connectedComponentsWithStats((result <= 0.5).astype(np.uint8))
+    outside = parts[0, 0]
+    for part in range(1, count):
+        hole = parts == part
+        if part != outside and (stats[part, cv2.CC_STAT_AREA] < speck or floats[hole].mean() < 0.5):
+            result[hole] = 1
     return result
 
 

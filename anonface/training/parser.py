@@ -20,7 +20,7 @@ from anonface.training.occluders import LABEL, Picture, occlude
 COVERED = 0.6  # share of the faces that something is put before
 RARE = ("glasses", "hat", "occluder")  # faces that show these are drawn RARE_TIMES as often
 RARE_AREA, RARE_TIMES = 0.01, 3.0
-COARSE_SIDE, COARSE_STEPS = 160, 1000  # the first steps look at small pictures, which costs a third
+COARSE_SIDE, COARSE_STEPS = 160, 800  # the first steps look at small pictures, which costs a third
 FROZEN = 4  # the backbone's first blocks, which see edges and colours and stay as ImageNet taught them
 PALETTE = np.array([
     [0, 0, 0], [255, 205, 170], [150, 80, 20], [40, 120, 255], [255, 150, 90], [255, 0, 60],
