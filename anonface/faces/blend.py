@@ -44,9 +44,8 @@ def soften(mask: Mask) -> Mask:
     reach = round(width)
     disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
     # The depth of a pixel in the mask, counted from the picture's edge too, so that a mask that is cut there ends soft.
-    closed = cv2.morphologyEx(np.pad(inside, 2 * reach), cv2.MORPH_CLOSE, disc)[
-        2 * reach : -2 * reach, 2 * reach : -2 * reach
-    ]
+    closed = np.asarray(cv2.morphologyEx(np.pad(inside, 2 * reach), cv2.MORPH_CLOSE, disc), np.uint8)
+    closed = closed[2 * reach : -2 * reach, 2 * reach : -2 * reach]
     soft = _ramp(closed, width) * _ramp(inside, THIN * width)
     return np.asarray(soft * inside, np.float32)
 

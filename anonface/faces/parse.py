@@ -7,7 +7,7 @@ nose and mouth; it leaves out hair, ears, neck and background.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import cv2
@@ -33,8 +33,8 @@ FOREHEAD_DROP = 0.08  # how far below the mesh's upper rim the mask ends, in hei
 CORE = 0.8  # the part of the oval (scaled about the nose) below the brows that is always face
 SMOOTH = 1 / 80  # of the side: the rim is smoothed by this much
 LEAST_AREA = 0.72  # a refined mask smaller than this share of the oval is not believed
-TRAINED_DROP, TRAINED_REACH = 0.0, 1.03  # the outline that bounds what the network calls face: as FOREHEAD_DROP, and
-# how much wider than the mesh's it is (scaled about the nose), since the network knows cheeks and chin better
+TRAINED_REACH = 1.03  # how much wider than the mesh's (scaled about the nose) the outline is that bounds what the
+# network calls face: it knows cheeks and chin better
 LEAST_SEEN = 0.25  # the network is not believed where it sees less of the outline than this share
 SPECK = 0.003  # of the outline's area: what is smaller is neither face nor occluder
 FLOATING = ("hair", "glasses")  # what may lie amid a face without reaching its rim
@@ -185,31 +185,36 @@ def _trained_mask(crop: Pixels, landmarks: Points) -> Mask:
     floating = shares[[CLASSES.index(name) for name in FLOATING]].sum(0)
     faith, floats = (cv2.resize(share, (side, side)) for share in (shares[list(FACE)].sum(0), floating))
     points = landmarks[:, :2] * (side / len(crop))
-    oval = _polygon(points[NOSE_TIP] + (outline(points, TRAINED_DROP) - points[NOSE_TIP]) * TRAINED_REACH, side)
+    oval = _polygon(points[NOSE_TIP] + (outline(points) - points[NOSE_TIP]) * TRAINED_REACH, side)
     mask = cv2.GaussianBlur(oval, (0, 0), 1) * faith
     if (mask > 0.5).sum() < LEAST_SEEN * oval.sum():
         return _landmark_mask(crop, landmarks)
-    return _plausible(mask, floats, SPECK * float(oval.sum()))
+    return _plausible(mask, floats, oval, SPECK * float(oval.sum()))
 
 
-def _plausible(mask: Mask, floats: Mask, speck: float) -> Mask:
-    """Drop parts of the face smaller than ``speck`` px, and fill holes in it that nothing real would make.
+def _plausible(mask: Mask, floats: Mask, oval: Mask, speck: float) -> Mask:
+    """Drop parts of the face smaller than ``speck`` px, and give it back what nothing real can hide.
 
-    Whatever hides a face is held from somewhere: a hole that the face encloses stays only where most of it is of the
-    classes that do float, by their faith ``floats``, and is no speck.
+    What hides a face is held from somewhere: it stays out of the mask where it leads out of ``oval``. What is of the
+    classes that float, whose shares are ``floats``, need only be no speck.
     """
     result = mask.copy()
-    count, parts, stats, _ = cv2.connectedComponentsWithStats((mask > 0.5).astype(np.uint8), connectivity=4)
-    for part in range(1, count):
-        if stats[part, cv2.CC_STAT_AREA] < speck:
-            result[parts == part] = 0
-    count, parts, stats, _ = cv2.connectedComponentsWithStats((result <= 0.5).astype(np.uint8))
-    outside = parts[0, 0]
-    for part in range(1, count):
-        hole = parts == part
-        if part != outside and (stats[part, cv2.CC_STAT_AREA] < speck or floats[hole].mean() < 0.5):
-            result[hole] = 1
+    for part in _parts(mask > 0.5):
+        if part.sum() < speck:
+            result[part] = 0
+    for part in _parts((result <= 0.5) & (1 - mask - floats > floats)):
+        if oval[part].all():
+            result[part] = 1
+    for part in _parts(result <= 0.5):
+        if part.sum() < speck:
+            result[part] = 1
     return result
+
+
+def _parts(where: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """The connected parts of a mask, one by one."""
+    count, parts = cv2.connectedComponents(where.astype(np.uint8))
+    return (parts == part for part in range(1, count))
 
 
 @functools.cache

@@ -131,9 +131,9 @@ def _fabric(other: Other, rng: np.random.Generator) -> Picture:
     kind = rng.random()
     if kind < 0.45:
         piece, _ = other()
-        turn = cv2.getRotationMatrix2D(tuple(rng.uniform(0, SIDE, 2)), rng.uniform(0, 360), rng.uniform(1, 4))
-        turn[:, 2] += SIDE / 2 - turn[:, :2] @ rng.uniform(0, SIDE, 2) - turn[:, 2]
-        return np.asarray(cv2.warpAffine(piece, turn, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT), np.float32)
+        move = _turn(rng.uniform(0, SIDE, 2), rng.uniform(0, 360), rng.uniform(1, 4))
+        move[:, 2] = SIDE / 2 - move[:, :2] @ rng.uniform(0, SIDE, 2)
+        return np.asarray(cv2.warpAffine(piece, move, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT), np.float32)
     first, second = rng.uniform(0, 1, (2, 3))
     if rng.random() < 0.4:  # much of what is held or worn is nearly grey
         first = first.mean() + 0.1 * (first - first.mean())
@@ -146,6 +146,11 @@ def _fabric(other: Other, rng: np.random.Generator) -> Picture:
         surface = np.where(waves[..., None] > rng.uniform(-0.3, 0.6), surface, second.astype(np.float32))
     grain = rng.uniform(0, 0.06) * _noise(rng, rng.uniform(1, 4)) + rng.uniform(0, 0.1) * _noise(rng, 40)
     return np.clip(surface + grain[..., None], 0, 1).astype(np.float32)
+
+
+def _turn(centre: NDArray, degrees: float, scale: float) -> Points:
+    """The affine matrix [2, 3] that turns and scales about a point."""
+    return np.asarray(cv2.getRotationMatrix2D((float(centre[0]), float(centre[1])), degrees, scale), np.float64)
 
 
 def _median_colour(image: Picture, labels: Labels, name: str) -> NDArray | None:
@@ -259,7 +264,7 @@ def _patch(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np
     cover = np.zeros((SIDE, SIDE), np.float32)
     _area(cover, place + np.column_stack([np.cos(turns), np.sin(turns)]) * radius[:, None] * stretch)
     depth = cv2.distanceTransform(cover.astype(np.uint8), cv2.DIST_L2, 3)
-    shading = _lit(np.sqrt(depth) * rng.uniform(0, 6), rng)[0]
+    shading = _lit(np.asarray(np.sqrt(depth) * rng.uniform(0, 6), np.float32), rng)[0]
     return Thing(np.clip(_fabric(other, rng) * shading[..., None], 0, 1), cover, LABEL["occluder"])
 
 
@@ -275,9 +280,9 @@ def _cut_out(image: Picture, labels: Labels, layout: Layout, other: Other, rng: 
         return None
     chosen = 1 + int(stats[1:, cv2.CC_STAT_AREA].argmax())
     place, _ = _edge(layout, rng, 0.1, 1.0)
-    move = cv2.getRotationMatrix2D(tuple(centres[chosen]), rng.uniform(-60, 60), rng.uniform(0.6, 1.4))
+    move = _turn(centres[chosen], rng.uniform(-60, 60), rng.uniform(0.6, 1.4))
     move[:, 2] += place - centres[chosen]
-    cover = cv2.warpAffine((parts == chosen).astype(np.float32), move, (SIDE, SIDE))
+    cover = np.asarray(cv2.warpAffine((parts == chosen).astype(np.float32), move, (SIDE, SIDE)), np.float32)
     colours = np.asarray(cv2.warpAffine(picture, move, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT), np.float32)
     own = _median_colour(image, labels, "skin")
     if own is not None and rng.random() < 0.5 and cover.sum() > 50:

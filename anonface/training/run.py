@@ -79,7 +79,7 @@ def _parser(request: Request, progress: Progress) -> tuple[Objective, LoopSettin
     bank = load_labelled(file, generator, mapping, reader, request.faces, progress)
     parser = FaceParser()
     _start_from_imagenet(parser.backbone)
-    return ParserObjective(parser, bank), request.settings("parser", 1250, 6e-4)
+    return ParserObjective(parser, bank), request.settings("parser", 960, 6e-4)
 
 
 def _identity(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:

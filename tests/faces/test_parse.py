@@ -101,16 +101,16 @@ def test_dark_glasses_stay(crop: Pixels, landmarks: Points) -> None:
     assert painted_over(crop, landmarks, glasses, (15, 15, 18), "landmarks") > 0.6
 
 
-def test_holes_need_something_that_floats_and_specks_are_nothing() -> None:
-    mask, floats = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)
-    mask[10:50, 10:50] = 0.9
+def test_what_hides_a_face_leads_out_of_it_or_floats() -> None:
+    mask, floats, oval = (np.zeros((64, 64), np.float32) for _ in range(3))
+    mask[10:50, 10:50], oval[10:50, 10:50] = 0.9, 1
     mask[20:22, 20:22] = mask[30:40, 14:24] = mask[30:40, 30:40] = mask[15:25, 40:50] = 0.2
     mask[60:62, 60:62] = 0.8
-    floats[20:22, 20:22] = floats[30:40, 30:40] = 0.8
-    plausible = parse._plausible(mask, floats, 20)
+    floats[20:22, 20:22] = floats[30:40, 30:40] = 0.7
+    plausible = parse._plausible(mask, floats, oval, 20)
     assert plausible[21, 21] > 0.5 > plausible[61, 61]  # specks
-    assert plausible[35, 18] > 0.5 > plausible[35, 35]  # a hole of nothing, and one of glasses
-    assert plausible[20, 45] < 0.5  # what reaches the rim
+    assert plausible[35, 18] > 0.5 > plausible[35, 35]  # a hand amid the face, and glasses
+    assert plausible[20, 45] < 0.5  # a hand from outside
 
 
 def test_the_mask_survives_jpeg_and_jitter(crop: Pixels, landmarks: Points) -> None:
