@@ -79,7 +79,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Backend = Annotated[str, typer.Option(help="ifadit, or ifadit-official with the authors' weights.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Faces at a time; fewer need less memory.")]
 Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
-Parser = Annotated[str, typer.Option(help="landmarks, bisenet or parsenet.")]
+Parser = Annotated[str, typer.Option(help="trained, landmarks, bisenet or parsenet.")]
 Refine = Annotated[int | None, typer.Option(min=0, help="Optimisation steps a face. 0: the networks alone.")]
 Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
 Quality = Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG; default 95. Others are lossless.")]
@@ -297,7 +297,7 @@ def anonymize(
     backend: Backend = "ifadit",
     batch_size: BatchSize = 4,
     detector: Detector = "yunet",
-    parser: Parser = "landmarks",
+    parser: Parser = "trained",
     refine: Refine = None,
     box: Annotated[
         list[str] | None,
@@ -374,7 +374,7 @@ def recover(
     backend: Backend = "ifadit",
     batch_size: BatchSize = 4,
     detector: Detector = "yunet",
-    parser: Parser = "landmarks",
+    parser: Parser = "trained",
     refine: Refine = None,
     format: Format = None,
     quality: Quality = None,
@@ -634,7 +634,7 @@ def compare(
     device: Device = "auto",
     backend: Backend = "ifadit",
     detector: Detector = "yunet",
-    parser: Parser = "landmarks",
+    parser: Parser = "trained",
     refine: Refine = None,
     cell: Annotated[int, typer.Option(min=64, max=1024, help="Side of a picture on the sheet, in pixels.")] = 256,
     overwrite: Overwrite = False,
@@ -729,7 +729,7 @@ def evaluate(
     device: Device = "auto",
     backend: Backend = "ifadit",
     detector: Detector = "yunet",
-    parser: Parser = "landmarks",
+    parser: Parser = "trained",
     refine: Refine = None,
     offline: Offline = False,
     sheet: Annotated[

@@ -99,7 +99,7 @@ class Engine:
         backend: str = "ifadit",
         device: str = "auto",
         detector: str = "yunet",
-        parser: str = "landmarks",
+        parser: str = "trained",
         refine: int | None = None,
         batch_size: int = 4,
         settings: dict[str, Parameter] | None = None,

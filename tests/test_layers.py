@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "backends": {"errors", "keys", "weights", "models", "faces.align", "faces.blend"},
     "pipeline": {"errors", "keys", "container", "faces", "backends"},
     "batch": {"errors", "keys", "container", "imagefile", "pipeline"},
-    "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "backends"},
+    "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "faces.parse", "backends"},
     "evaluation": {"errors", "keys", "imagefile", "weights", "faces", "pipeline"},
     "__init__": {"keys", "pipeline", "batch"},
 }

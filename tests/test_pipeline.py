@@ -41,7 +41,7 @@ def test_the_face_changes_and_nothing_else(photo, anonymized):
 def test_the_header_says_what_recovery_needs(engine, photo, anonymized):
     header = decode(encode(anonymized.header))
     assert header == anonymized.header
-    assert header.backend == "ifadit" and header.parameters == {"parser": "landmarks", "refine": 1}
+    assert header.backend == "ifadit" and header.parameters == {"parser": "trained", "refine": 1}
     assert header.canvas == (512, 512) and header.weights_digest == engine.backend.digest()
 
 

@@ -17,6 +17,7 @@ from anonface.faces.detect import Pixels, Points
 from anonface.faces.parse import Mask
 
 BORDER = 0.06  # width of the soft border, as a share of the face's mean diameter
+THIN = 0.3  # width of the border about narrow things, as a share of that
 LIGHT_GRID = 48  # cells along the crop's side on which light is matched: nothing finer passes from photo to render
 LIGHT_REACH = 0.12  # of the crop's side: the rim of the mask whose colours are compared
 MOST_GRAIN = 6.0  # grey levels
@@ -34,15 +35,26 @@ def composite(face: Any, render: Any, soft: Any) -> Any:
 def soften(mask: Mask) -> Mask:
     """Give a mask a soft border that lies inside it (the Gaussian-blurred mask M of iFADIT's equation 11).
 
-    The border is as wide as BORDER mean diameters of the mask, whatever its resolution; where the mask is 0 the
-    result is 0, so nothing outside it can change.
+    The border is as wide as BORDER mean diameters of the mask, whatever its resolution; about what is narrower than
+    that, a spectacle frame or a strand of hair, it is THIN as wide, or little of the new face would be left there.
+    Where the mask is 0 the result is 0, so nothing outside it can change.
     """
     width = max(1.0, BORDER * math.sqrt(float(mask.sum()) * 4 / math.pi))
+    inside = (mask > 0.5).astype(np.uint8)
+    reach = round(width)
+    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
     # The depth of a pixel in the mask, counted from the picture's edge too, so that a mask that is cut there ends soft.
-    depth = cv2.distanceTransform(np.pad((mask > 0.5).astype(np.uint8), 1), cv2.DIST_L2, 5)[1:-1, 1:-1]
+    closed = np.asarray(cv2.morphologyEx(np.pad(inside, 2 * reach), cv2.MORPH_CLOSE, disc), np.uint8)
+    closed = closed[2 * reach : -2 * reach, 2 * reach : -2 * reach]
+    soft = _ramp(closed, width) * _ramp(inside, THIN * width)
+    return np.asarray(soft * inside, np.float32)
+
+
+def _ramp(inside: NDArray[np.uint8], width: float) -> Mask:
+    """A smooth rise from 0 at a mask's rim to 1 at ``width`` px within it."""
+    depth = cv2.distanceTransform(np.pad(inside, 1), cv2.DIST_L2, 5)[1:-1, 1:-1]
     ramp = np.clip(depth / width, 0, 1)
-    smooth = cv2.GaussianBlur(ramp * ramp * (3 - 2 * ramp), (0, 0), width / 6)
-    return np.asarray(np.clip(smooth, 0, 1) * (mask > 0.5), np.float32)
+    return np.asarray(np.clip(cv2.GaussianBlur(ramp * ramp * (3 - 2 * ramp), (0, 0), width / 6), 0, 1), np.float32)
 
 
 def match_light(render: Pixels, crop: Pixels, mask: Mask) -> Pixels:

@@ -7,7 +7,7 @@ nose and mouth; it leaves out hair, ears, neck and background.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import cv2
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from anonface import weights
 from anonface.errors import UsageError
-from anonface.faces.align import OVAL
+from anonface.faces.align import NOSE_TIP, OVAL
 from anonface.faces.detect import Pixels, Points
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from anonface.models.face_parser import FaceParser
 
 Mask = NDArray[np.float32]
 
@@ -31,6 +33,11 @@ FOREHEAD_DROP = 0.08  # how far below the mesh's upper rim the mask ends, in hei
 CORE = 0.8  # the part of the oval (scaled about the nose) below the brows that is always face
 SMOOTH = 1 / 80  # of the side: the rim is smoothed by this much
 LEAST_AREA = 0.72  # a refined mask smaller than this share of the oval is not believed
+TRAINED_REACH = 1.03  # how much wider than the mesh's (scaled about the nose) the outline is that bounds what the
+# network calls face: it knows cheeks and chin better
+LEAST_SEEN = 0.25  # the network is not believed where it sees less of the outline than this share
+SPECK = 0.003  # of the outline's area: what is smaller is neither face nor occluder
+FLOATING = ("hair", "glasses")  # what may lie amid a face without reaching its rim
 
 BROWS = [70, 63, 105, 66, 107, 55, 65, 52, 53, 46, 300, 293, 334, 296, 336, 285, 295, 282, 283, 276]
 EYES = [33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246]
@@ -44,15 +51,15 @@ BISENET_FACE = [1, 2, 3, 4, 5, 6, 10, 11, 12, 13]
 PARSENET_FACE = [1, 2, 3, 4, 5, 6, 7, 10, 11, 12]
 
 
-def face_mask(crop: Pixels, landmarks: Points, size: int, parser: str = "landmarks") -> Mask:
+def face_mask(crop: Pixels, landmarks: Points, size: int, parser: str = "trained") -> Mask:
     """Mask the face in an aligned crop.
 
     Args:
         crop: uint8 ``[S, S, 3]``.
         landmarks: ``[468, 2]`` in crop coordinates (0..S).
         size: side of the mask.
-        parser: ``landmarks`` (the face's outline by the mesh, less what does not have the skin's colour), or
-            ``bisenet`` or ``parsenet`` (facexlib's networks).
+        parser: ``trained`` (this project's network, within the mesh's outline), ``landmarks`` (the outline alone, less
+            what does not have the skin's colour), or ``bisenet`` or ``parsenet`` (facexlib's networks).
 
     Raises:
         UsageError: no such parser.
@@ -60,7 +67,7 @@ def face_mask(crop: Pixels, landmarks: Points, size: int, parser: str = "landmar
     """
     if parser not in PARSERS:
         raise UsageError(f"no parser named {parser!r}", f"choose one of {', '.join(PARSERS)}")
-    mask = cv2.GaussianBlur(PARSERS[parser](crop, landmarks), (0, 0), SMOOTH * WORK)
+    mask = PARSERS[parser](crop, landmarks)
     return (cv2.resize(mask, (size, size), interpolation=cv2.INTER_CUBIC) > 0.5).astype(np.float32)
 
 
@@ -91,7 +98,11 @@ def _landmark_mask(crop: Pixels, landmarks: Points) -> Mask:
     core = _core(points)
     small = np.asarray(cv2.resize(crop, (WORK, WORK), interpolation=cv2.INTER_AREA), np.uint8)
     refined = _refine(small, oval, core, _skin(points))
-    return refined if refined.sum() >= LEAST_AREA * oval.sum() else np.maximum(oval, core)
+    return _smoothed(refined if refined.sum() >= LEAST_AREA * oval.sum() else np.maximum(oval, core))
+
+
+def _smoothed(mask: Mask) -> Mask:
+    return np.asarray(cv2.GaussianBlur(mask, (0, 0), SMOOTH * len(mask)), np.float32)
 
 
 def _core(points: Points) -> Mask:
@@ -151,6 +162,62 @@ def _whole(mask: Mask) -> Mask:
 
 
 @functools.cache
+def _parser() -> FaceParser:
+    from anonface.models.face_parser import FaceParser
+
+    parser = FaceParser()
+    weights.load(parser, "face-parser")
+    return parser.eval()
+
+
+def _trained_mask(crop: Pixels, landmarks: Points) -> Mask:
+    """The network's faith that a pixel is face, within the outline; the landmark mask where it sees hardly any."""
+    import torch
+
+    from anonface.models.face_parser import CLASSES, FACE
+
+    network = _parser()
+    side = network.params.side
+    how = cv2.INTER_AREA if len(crop) > side else cv2.INTER_CUBIC
+    pixels = crop if len(crop) == side else cv2.resize(crop, (side, side), interpolation=how)
+    with torch.inference_mode():
+        shares = network(torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1)[0].softmax(0).numpy()
+    floating = shares[[CLASSES.index(name) for name in FLOATING]].sum(0)
+    faith, floats = (cv2.resize(share, (side, side)) for share in (shares[list(FACE)].sum(0), floating))
+    points = landmarks[:, :2] * (side / len(crop))
+    oval = _polygon(points[NOSE_TIP] + (outline(points) - points[NOSE_TIP]) * TRAINED_REACH, side)
+    mask = cv2.GaussianBlur(oval, (0, 0), 1) * faith
+    if (mask > 0.5).sum() < LEAST_SEEN * oval.sum():
+        return _landmark_mask(crop, landmarks)
+    return _plausible(mask, floats, oval, SPECK * float(oval.sum()))
+
+
+def _plausible(mask: Mask, floats: Mask, oval: Mask, speck: float) -> Mask:
+    """Drop parts of the face smaller than ``speck`` px, and give it back what nothing real can hide.
+
+    What hides a face is held from somewhere: it stays out of the mask where it leads out of ``oval``. What is of the
+    classes that float, whose shares are ``floats``, need only be no speck.
+    """
+    result = mask.copy()
+    for part in _parts(mask > 0.5):
+        if part.sum() < speck:
+            result[part] = 0
+    for part in _parts((result <= 0.5) & (1 - mask - floats > floats)):
+        if oval[part].all():
+            result[part] = 1
+    for part in _parts(result <= 0.5):
+        if part.sum() < speck:
+            result[part] = 1
+    return result
+
+
+def _parts(where: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """The connected parts of a mask, one by one."""
+    count, parts = cv2.connectedComponents(where.astype(np.uint8))
+    return (parts == part for part in range(1, count))
+
+
+@functools.cache
 def _network(name: str) -> nn.Module:
     """facexlib's network of that name with its published weights, on the CPU."""
     from anonface.faces import facexlib_adapter
@@ -172,7 +239,7 @@ def _network_mask(crop: Pixels, name: str, mean: Sequence[float], deviation: Seq
         logits = _network(name)(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0]
     classes = logits[0].argmax(0).numpy()
     mask = np.isin(classes, face).astype(np.float32)
-    return np.asarray(cv2.resize(mask, (WORK, WORK), interpolation=cv2.INTER_AREA), np.float32)
+    return _smoothed(np.asarray(cv2.resize(mask, (WORK, WORK), interpolation=cv2.INTER_AREA), np.float32))
 
 
 def _bisenet_mask(crop: Pixels, landmarks: Points) -> Mask:
@@ -184,6 +251,7 @@ def _parsenet_mask(crop: Pixels, landmarks: Points) -> Mask:
 
 
 PARSERS: dict[str, Callable[[Pixels, Points], Mask]] = {
+    "trained": _trained_mask,
     "landmarks": _landmark_mask,
     "bisenet": _bisenet_mask,
     "parsenet": _parsenet_mask,

@@ -117,9 +117,10 @@ def jitter(
     return F.grid_sample(faces, grid, padding_mode="reflection", align_corners=False)
 
 
-def photograph(faces: Tensor, rng: torch.Generator) -> Tensor:
-    """Synthetic faces as cameras and files would show them: light, colour cast, blur, noise, size, JPEG, occluders."""
-    return torch.stack([_photograph_one(face, rng) for face in faces])
+def photograph(faces: Tensor, rng: torch.Generator, covered: float = 0.3) -> Tensor:
+    """Synthetic faces as cameras and files would show them: light, colour cast, blur, noise, size, JPEG; a share
+    ``covered`` of them with a plain occluder."""
+    return torch.stack([_photograph_one(face, rng, covered) for face in faces])
 
 
 def rounded(faces: Tensor) -> Tensor:
@@ -132,10 +133,10 @@ def _uniform(rng: torch.Generator, low: float, high: float) -> float:
     return low + (high - low) * float(torch.rand((), generator=rng))
 
 
-def _photograph_one(face: Tensor, rng: torch.Generator) -> Tensor:
+def _photograph_one(face: Tensor, rng: torch.Generator, covered: float) -> Tensor:
     image: NDArray = ((face.permute(1, 2, 0).numpy() + 1) / 2).clip(0, 1).astype(np.float32)
     side = image.shape[0]
-    if _uniform(rng, 0, 1) < 0.3:
+    if _uniform(rng, 0, 1) < covered:
         image = _occlude(image, rng)
     image = image ** _uniform(rng, 0.6, 1.6)
     cast = np.array([_uniform(rng, 0.85, 1.15) for _ in range(3)], np.float32)

@@ -1,6 +1,7 @@
 """``anonface train``: from a name to a run.
 
-Order: heads, identity, attributes, flow, ifadit. Each reads what the ones before it left in the package's ``trained``.
+Order: heads, parser, identity, attributes, flow, ifadit. Each reads what the ones before it left in the package's
+``trained``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from anonface import weights
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.errors import UsageError
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
+from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
 from anonface.models.sif import SIF
@@ -22,7 +24,9 @@ from anonface.training.data import FaceBank, load_bank
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import Apparent, IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo
+from anonface.training.labels import fit_reader, load_labelled
 from anonface.training.loop import LoopSettings, Objective, train
+from anonface.training.parser import ParserObjective
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,16 @@ def _heads(request: Request, progress: Progress) -> tuple[Objective, LoopSetting
     return objective, request.settings("heads", 2200, 2e-3)
 
 
+def _parser(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    generator, mapping = load_generator(), load_mapping()
+    reader = lambda: fit_reader(generator, mapping, _landmark_network())  # noqa: E731
+    file = request.folder / "labelled.safetensors"
+    bank = load_labelled(file, generator, mapping, reader, request.faces, progress)
+    parser = FaceParser()
+    _start_from_imagenet(parser.backbone)
+    return ParserObjective(parser, bank), request.settings("parser", 960, 6e-4)
+
+
 def _identity(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     encoder = IdentityEncoder()
     start_from_teachers(encoder, weights.graph("teacher-a"), weights.graph("teacher-b"))
@@ -104,17 +118,25 @@ def _bank(request: Request, progress: Progress) -> FaceBank:
 def _fixed() -> Fixed:
     encoder, features = IdentityEncoder(), MobileNetV2Features()
     weights.load(encoder, "identity")
+    _start_from_imagenet(features)
+    for module in (encoder, features):
+        module.requires_grad_(False).eval()
+    return Fixed(load_generator(), load_mapping(), encoder, _landmark_network(), features)
+
+
+def _start_from_imagenet(features: MobileNetV2Features) -> None:
     beyond = ("classifier", "features.18")
     state = {k: v for k, v in weights.tensors("mobilenet-v2").items() if not k.startswith(beyond)}
     weights.fit(features, state, source="mobilenet-v2")
-    for module in (encoder, features):
-        module.requires_grad_(False).eval()
-    landmarks = Graph(weights.graph("landmarks")).eval()
-    return Fixed(load_generator(), load_mapping(), encoder, landmarks, features)
+
+
+def _landmark_network() -> Graph:
+    return Graph(weights.graph("landmarks")).eval()
 
 
 RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]] = {
     "heads": _heads,
+    "parser": _parser,
     "identity": _identity,
     "attributes": _attributes,  # phase I
     "flow": _flow,
