@@ -50,8 +50,8 @@ class RefineParams:
     dark in and around eyes and mouth, where landmarks do not tell a lid from an iris. ``layout`` compares colours on a
     coarse grid: it keeps hair off the forehead and eyes where they are. ``prior`` draws the latents' mean to the mean
     face, ``spread`` the latents to each other: together they keep the face where the generator makes natural ones.
-    ``fine`` slows the latents of fine detail, which can fool an encoder but are nobody's features. ``views`` is how many
-    jittered looks the encoder takes a step.
+    ``fine`` slows the latents of fine detail, which can fool an encoder but are nobody's features. ``views`` is how
+    many jittered looks the encoder takes a step.
     """
 
     steps: int = 30
