@@ -80,8 +80,8 @@ class ParserObjective(Objective):
         return pixels.clamp(0, 1) * 2 - 1, torch.from_numpy(labels).long()
 
     def _member(self, index: int) -> tuple[Picture, Labels]:
-        image = np.asarray(self.bank.images[index].float() / 255, np.float32)
-        return image, np.array(self.bank.labels[index], np.uint8)
+        image = np.asarray(self.bank.images[index].numpy() / 255, np.float32)
+        return image, np.array(self.bank.labels[index].numpy(), np.uint8)
 
     def sheet(self) -> NDArray:
         """Held-out faces, covered and photographed, beside their labels and the parser's."""
