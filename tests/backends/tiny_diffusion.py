@@ -1,0 +1,117 @@
+"""Latent diffusion models of a few thousand numbers, for the tests of what is done with them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anonface.models.latent_diffusion import OWN_SCHEDULE, LatentDiffusion, build
+
+SIDE, FACTOR = 16, 4
+UNET = {
+    "_class_name": "UNet2DModel",
+    "sample_size": SIDE,
+    "in_channels": 4,
+    "out_channels": 4,
+    "down_block_types": ["DownBlock2D", "AttnDownBlock2D"],
+    "up_block_types": ["AttnUpBlock2D", "UpBlock2D"],
+    "block_out_channels": [16, 32],
+    "layers_per_block": 1,
+    "norm_num_groups": 8,
+}
+AUTOENCODER = {
+    "_class_name": "AutoencoderKL",
+    "down_block_types": ["DownEncoderBlock2D"] * 3,
+    "up_block_types": ["UpDecoderBlock2D"] * 3,
+    "block_out_channels": [8, 8, 16],
+    "latent_channels": 4,
+    "norm_num_groups": 4,
+    "sample_size": SIDE * FACTOR,
+    "scaling_factor": 0.5,
+}
+VQ = {**AUTOENCODER, "_class_name": "VQModel", "num_vq_embeddings": 32}
+TEXT_UNET = {
+    **UNET,
+    "_class_name": "UNet2DConditionModel",
+    "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+    "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
+    "cross_attention_dim": 12,
+    "attention_head_dim": 4,
+}
+
+
+def drawn(config: dict[str, Any], seed: int = 0, scale: float = 1.0) -> Any:
+    """A network with random numbers, its last convolution scaled."""
+    torch.manual_seed(seed)
+    network = build(config).eval()
+    if scale != 1.0:
+        network.conv_out.weight.data *= scale
+    return network
+
+
+class Folding(torch.nn.Module):
+    """An autoencoder that loses nothing: pixels folded into channels, 4 x 4 of them, and a linear map of the rest.
+
+    In place of a trained one: its round trip is exact up to 8-bit rounding, as an idempotent autoencoder's would be.
+    """
+
+    class _Config(dict):
+        __getattr__ = dict.__getitem__
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = self._Config(
+            latent_channels=3 * FACTOR**2,
+            in_channels=3,
+            out_channels=3,
+            block_out_channels=[1] * (1 + int(math.log2(FACTOR))),
+            scaling_factor=2.0,
+        )
+        self.marker = torch.nn.Parameter(torch.zeros(1))
+
+    def encode(self, faces: Tensor) -> Any:
+        folded = torch.nn.functional.pixel_unshuffle(faces, FACTOR)
+
+        class Latent:
+            class latent_dist:  # noqa: N801
+                mode = staticmethod(lambda: folded)
+
+        return Latent
+
+    def decode(self, latents: Tensor) -> Any:
+        class Face:
+            sample = torch.nn.functional.pixel_shuffle(latents, FACTOR)
+
+        return Face
+
+
+class GaussianNoise(torch.nn.Module):
+    """The exact noise prediction for latents that are normal with a spread of one in every direction but correlated
+    along rows: linear, so that the tests know what DDIM must do."""
+
+    class _Config(dict):
+        __getattr__ = dict.__getitem__
+
+    def __init__(self, channels: int, alphas: Tensor) -> None:
+        super().__init__()
+        self.config = self._Config(sample_size=SIDE, in_channels=channels, out_channels=channels)
+        distance = (torch.arange(SIDE)[:, None] - torch.arange(SIDE)[None]).abs()
+        values, vectors = torch.linalg.eigh(0.8**distance.double())
+        self.values, self.vectors, self.alphas = values.float(), vectors.float(), alphas
+
+    def forward(self, latents: Tensor, step: Tensor) -> Any:
+        kept = float(self.alphas[int(step)])
+        gain = (1 - kept) ** 0.5 / (kept * self.values + 1 - kept)
+
+        class Output:
+            sample = ((latents @ self.vectors) * gain) @ self.vectors.T
+
+        return Output
+
+
+def random_model(seed: int = 0) -> LatentDiffusion:
+    """Untrained diffusers networks; the noise prediction is damped, so that DDIM stays tame."""
+    return LatentDiffusion(drawn(UNET, seed, 0.1), drawn(AUTOENCODER, seed + 1), OWN_SCHEDULE).eval()
