@@ -86,7 +86,8 @@ def test_other_failures_are_passed_on(tmp_path: Path, failure: str) -> None:
     kind = failure.partition("(")[0]
     check = (
         "from anonface import torchvision_adapter\n"
-        f"try:\n    torchvision_adapter.repair_torchvision()\nexcept {kind}:\n    pass\nelse:\n    raise SystemExit(1)\n"
+        f"try:\n    torchvision_adapter.repair_torchvision()\nexcept {kind}:\n    pass\n"
+        "else:\n    raise SystemExit(1)\n"
     )
     python(check, tmp_path)
 

@@ -38,9 +38,7 @@ OWN_FILES = ("diffusion-autoencoder", "diffusion-unet")
 CONTROL_FILE = "controlnet_epoch_15.pth"
 TENSOR_FILES = ("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin")
 TEXT_FILES = ("model.safetensors", "pytorch_model.bin")
-LAYOUT_HINT = (
-    "a diffusers folder holds unet/, vqvae/ or vae/, and scheduler/; a text model text_encoder/ and tokenizer/"
-)
+LAYOUT_HINT = "a diffusers folder holds unet/, vqvae/ or vae/, scheduler/; for text also text_encoder/ and tokenizer/"
 
 # Files written by diffusers before 0.12 name the projections of attention so.
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}

@@ -142,10 +142,9 @@ class LatentDiffusion(nn.Module):
             raise ValueError("the autoencoder is not one of RGB pictures")
         if hasattr(unet.config, "cross_attention_dim") != (prompt is not None):
             raise ValueError("a UNet with cross attention needs a prompt, and no other takes one")
-        if prompt is not None and (
-            prompt.shape[-1] != unet.config.cross_attention_dim or unet.config.addition_embed_type
-        ):
-            raise ValueError("the UNet wants more than one text encoder of Stable Diffusion 1 or 2 gives")
+        wider = prompt is not None and prompt.shape[-1] != unet.config.cross_attention_dim
+        if wider or getattr(unet.config, "addition_embed_type", None):
+            raise ValueError("the UNet wants more than the one text encoder of Stable Diffusion 1 or 2 gives")
 
     @property
     def quantised(self) -> bool:

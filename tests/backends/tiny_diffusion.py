@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anonface.models.latent_diffusion import OWN_SCHEDULE, LatentDiffusion, build
+from anonface.models.latent_diffusion import OWN_SCHEDULE, LatentDiffusion, build, diffusion_of
 
 SIDE, FACTOR = 16, 4
 UNET = {
@@ -68,7 +68,7 @@ class Folding(torch.nn.Module):
             in_channels=3,
             out_channels=3,
             block_out_channels=[1] * (1 + int(math.log2(FACTOR))),
-            scaling_factor=2.0,
+            scaling_factor=4.0,
         )
         self.marker = torch.nn.Parameter(torch.zeros(1))
 
@@ -76,7 +76,7 @@ class Folding(torch.nn.Module):
         folded = torch.nn.functional.pixel_unshuffle(faces, FACTOR)
 
         class Latent:
-            class latent_dist:  # noqa: N801
+            class latent_dist:
                 mode = staticmethod(lambda: folded)
 
         return Latent
@@ -99,7 +99,7 @@ class GaussianNoise(torch.nn.Module):
         super().__init__()
         self.config = self._Config(sample_size=SIDE, in_channels=channels, out_channels=channels)
         distance = (torch.arange(SIDE)[:, None] - torch.arange(SIDE)[None]).abs()
-        values, vectors = torch.linalg.eigh(0.8**distance.double())
+        values, vectors = torch.linalg.eigh(0.8 ** distance.double())
         self.values, self.vectors, self.alphas = values.float(), vectors.float(), alphas
 
     def forward(self, latents: Tensor, step: Tensor) -> Any:
@@ -115,3 +115,17 @@ class GaussianNoise(torch.nn.Module):
 def random_model(seed: int = 0) -> LatentDiffusion:
     """Untrained diffusers networks; the noise prediction is damped, so that DDIM stays tame."""
     return LatentDiffusion(drawn(UNET, seed, 0.1), drawn(AUTOENCODER, seed + 1), OWN_SCHEDULE).eval()
+
+
+def gaussian_model() -> LatentDiffusion:
+    """The lossless autoencoder and the exact noise prediction: what training ought to end in."""
+    alphas = diffusion_of(OWN_SCHEDULE).alphas_cumprod
+    return LatentDiffusion(GaussianNoise(3 * FACTOR**2, alphas), Folding(), OWN_SCHEDULE).eval()
+
+
+def gaussian_faces(count: int, seed: int = 4) -> Tensor:
+    """8-bit pictures [count, 3, 64, 64] in [-1, 1] of the distribution that :func:`gaussian_model` knows."""
+    model = gaussian_model()
+    white = torch.randn(count, model.channels, SIDE, SIDE, generator=torch.Generator().manual_seed(seed))
+    faces = model.decode((white * model.unet.values.sqrt()) @ model.unet.vectors.T)
+    return ((faces.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
