@@ -33,6 +33,7 @@ class Case:
     def masks(self) -> Tensor:
         y, x = (torch.linspace(-1, 1, self.faces.shape[-1]) for _ in range(2))
         oval = torch.sigmoid(20 * (1 - ((x[None] / 0.5) ** 2 + ((y[:, None] - 0.12) / 0.6) ** 2)))
+        oval = oval * (oval > 0.02)
         return oval.expand(len(self.faces), 1, -1, -1)
 
 

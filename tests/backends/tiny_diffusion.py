@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -53,17 +54,14 @@ def drawn(config: dict[str, Any], seed: int = 0, scale: float = 1.0) -> Any:
 
 
 class Folding(torch.nn.Module):
-    """An autoencoder that loses nothing: pixels folded into channels, 4 x 4 of them, and a linear map of the rest.
+    """An autoencoder that loses nothing, pixels folded into channels 4 x 4 at a time.
 
-    In place of a trained one: its round trip is exact up to 8-bit rounding, as an idempotent autoencoder's would be.
+    In place of a trained one: its round trip is exact up to 8-bit rounding.
     """
-
-    class _Config(dict):
-        __getattr__ = dict.__getitem__
 
     def __init__(self) -> None:
         super().__init__()
-        self.config = self._Config(
+        self.config = SimpleNamespace(
             latent_channels=3 * FACTOR**2,
             in_channels=3,
             out_channels=3,
@@ -74,30 +72,19 @@ class Folding(torch.nn.Module):
 
     def encode(self, faces: Tensor) -> Any:
         folded = torch.nn.functional.pixel_unshuffle(faces, FACTOR)
-
-        class Latent:
-            class latent_dist:
-                mode = staticmethod(lambda: folded)
-
-        return Latent
+        return SimpleNamespace(latent_dist=SimpleNamespace(mode=lambda: folded))
 
     def decode(self, latents: Tensor) -> Any:
-        class Face:
-            sample = torch.nn.functional.pixel_shuffle(latents, FACTOR)
-
-        return Face
+        return SimpleNamespace(sample=torch.nn.functional.pixel_shuffle(latents, FACTOR))
 
 
 class GaussianNoise(torch.nn.Module):
     """The exact noise prediction for latents that are normal with a spread of one in every direction but correlated
     along rows: linear, so that the tests know what DDIM must do."""
 
-    class _Config(dict):
-        __getattr__ = dict.__getitem__
-
     def __init__(self, channels: int, alphas: Tensor) -> None:
         super().__init__()
-        self.config = self._Config(sample_size=SIDE, in_channels=channels, out_channels=channels)
+        self.config = SimpleNamespace(sample_size=SIDE, in_channels=channels, out_channels=channels)
         distance = (torch.arange(SIDE)[:, None] - torch.arange(SIDE)[None]).abs()
         values, vectors = torch.linalg.eigh(0.8 ** distance.double())
         self.values, self.vectors, self.alphas = values.float(), vectors.float(), alphas
@@ -106,10 +93,7 @@ class GaussianNoise(torch.nn.Module):
         kept = float(self.alphas[int(step)])
         gain = (1 - kept) ** 0.5 / (kept * self.values + 1 - kept)
 
-        class Output:
-            sample = ((latents @ self.vectors) * gain) @ self.vectors.T
-
-        return Output
+        return SimpleNamespace(sample=((latents @ self.vectors) * gain) @ self.vectors.T)
 
 
 def random_model(seed: int = 0) -> LatentDiffusion:
