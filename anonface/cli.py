@@ -788,18 +788,21 @@ def evaluate(
 @app.command()
 def train(
     what: Annotated[
-        str, typer.Argument(help="heads, identity, attributes, flow or ifadit; each builds on the former.")
+        str,
+        typer.Argument(help="heads, identity, attributes, flow, ifadit, each on the former; autoencoder, diffusion."),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],
     steps: Annotated[int, typer.Option(min=0, help="Length of the run; 0: as the recipe says.")] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0: never.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
-    faces: Annotated[int, typer.Option(min=100, help="Synthetic faces rendered beforehand.")] = 3600,
+    faces: Annotated[int, typer.Option(min=100, help="Synthetic faces kept at hand.")] = 3600,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N; autoencoder and diffusion only.")] = "cpu",
 ) -> None:
-    """Train networks on synthetic faces, on the CPU. Resumable; logs losses and contact sheets into DIR."""
+    """Train networks on synthetic faces. Resumable; logs losses and contact sheets into DIR."""
+    from anonface.pipeline import choose_device
     from anonface.training.run import Request, train_command
 
-    request = Request(folder, steps, minutes, seed, faces)
+    request = Request(folder, steps, minutes, seed, faces, str(choose_device(device)))
     with _progress("faces", 0) as advance:
         losses = train_command(what, request, lambda done, total: advance(done, "", total))
         said = 0.0

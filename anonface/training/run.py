@@ -1,6 +1,7 @@
 """``anonface train``: from a name to a run.
 
 Order: heads, identity, attributes, flow, ifadit. Each reads what the ones before it left in the package's ``trained``.
+Apart from them: autoencoder, then diffusion in the same folder, which can then be named as a model.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from anonface.errors import UsageError
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
+from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.models.sif import SIF
 from anonface.training.data import FaceBank, load_bank
+from anonface.training.diffusion import AutoencoderObjective, FacePool, NoiseObjective
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo
@@ -34,6 +37,7 @@ class Request:
     minutes: float = 0.0
     seed: int = 1
     faces: int = 3600
+    device: str = "cpu"
 
     def settings(self, name: str, steps: int, rate: float) -> LoopSettings:
         """The loop's settings for a recipe whose own length is ``steps``."""
@@ -59,6 +63,8 @@ def train_command(
     """
     if what not in RECIPES:
         raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {', '.join(RECIPES)}")
+    if request.device != "cpu" and what not in ON_DEVICES:
+        raise UsageError(f"{what} is trained on the CPU only", f"--device is for {' and '.join(ON_DEVICES)}")
     objective, settings = RECIPES[what](request, progress)
     yield from train(objective, settings)
 
@@ -95,21 +101,52 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     return objective, request.settings("phase-two", 2000, 2e-4)
 
 
+def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    model, on_gpu = _own_model(request.device), request.device != "cpu"
+    features = _features().to(request.device)
+    objective = AutoencoderObjective(model, features, _pool(request, 48), batch=48 if on_gpu else 4)
+    return objective, request.settings("autoencoder", 40_000 if on_gpu else 20_000, 4e-4)
+
+
+def _diffusion(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    model, on_gpu = _own_model(request.device), request.device != "cpu"
+    name = "diffusion-autoencoder"
+    here = request.folder / "autoencoder" / f"{name}.safetensors"
+    state = weights.load_checkpoint(here) if here.is_file() else weights.tensors(name)
+    weights.fit(model.autoencoder, state, source=name)
+    objective = NoiseObjective(model, _pool(request, 128), batch=128 if on_gpu else 8)
+    return objective, request.settings("diffusion", 100_000 if on_gpu else 20_000, 2e-4)
+
+
+def _own_model(device: str) -> LatentDiffusion:
+    """The architecture trained here, with random numbers."""
+    return LatentDiffusion(build(OWN_UNET), build(OWN_AUTOENCODER), OWN_SCHEDULE).to(device)
+
+
+def _pool(request: Request, batch: int) -> FacePool:
+    generator, mapping = load_generator(request.device), load_mapping(request.device)
+    return FacePool(generator, mapping, request.faces, batch if request.device != "cpu" else 1)
+
+
 def _bank(request: Request, progress: Progress) -> FaceBank:
     file = request.folder / "faces.safetensors"
     return load_bank(file, load_generator(), load_mapping(), request.faces, progress=progress)
 
 
 def _fixed() -> Fixed:
-    encoder, features = IdentityEncoder(), MobileNetV2Features()
+    encoder = IdentityEncoder()
     weights.load(encoder, "identity")
+    encoder.requires_grad_(False).eval()
+    landmarks = Graph(weights.graph("landmarks")).eval()
+    return Fixed(load_generator(), load_mapping(), encoder, landmarks, _features())
+
+
+def _features() -> MobileNetV2Features:
+    features = MobileNetV2Features()
     beyond = ("classifier", "features.18")
     state = {k: v for k, v in weights.tensors("mobilenet-v2").items() if not k.startswith(beyond)}
     weights.fit(features, state, source="mobilenet-v2")
-    for module in (encoder, features):
-        module.requires_grad_(False).eval()
-    landmarks = Graph(weights.graph("landmarks")).eval()
-    return Fixed(load_generator(), load_mapping(), encoder, landmarks, features)
+    return features.requires_grad_(False).eval()
 
 
 RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]] = {
@@ -118,4 +155,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "attributes": _attributes,  # phase I
     "flow": _flow,
     "ifadit": _phase_two,  # phase II
+    "autoencoder": _autoencoder,
+    "diffusion": _diffusion,
 }
+ON_DEVICES = ("autoencoder", "diffusion")
