@@ -5,7 +5,7 @@ An :class:`Engine` holds the loaded models, so that many photos pay for them onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -102,7 +102,7 @@ class Engine:
         parser: str = "landmarks",
         refine: int | None = None,
         batch_size: int = 4,
-        settings: dict[str, Parameter] | None = None,
+        settings: Mapping[str, Parameter] | None = None,
     ) -> None:
         self.device = choose_device(device)
         self.detector = build_detector(detector)
@@ -194,7 +194,7 @@ class Engine:
         if header.weights_digest != self.backend.digest():
             raise ContainerError(
                 "this photo was anonymized with other network weights",
-                "install the version of anonface that made it",
+                "install the version of anonface that made it, or name the --model it was made with",
             )
         if header.canvas != (pixels.shape[1], pixels.shape[0]):
             (height, width), (w, h) = pixels.shape[:2], header.canvas

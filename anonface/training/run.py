@@ -104,7 +104,9 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     model, on_gpu = _own_model(request.device), request.device != "cpu"
     features = _features().to(request.device)
-    objective = AutoencoderObjective(model, features, _pool(request, 48), batch=48 if on_gpu else 4)
+    objective = AutoencoderObjective(
+        model, features, _pool(request, 48), batch=48 if on_gpu else CPU_BATCHES["autoencoder"]
+    )
     return objective, request.settings("autoencoder", 40_000 if on_gpu else 20_000, 4e-4)
 
 
@@ -114,7 +116,7 @@ def _diffusion(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     here = request.folder / "autoencoder" / f"{name}.safetensors"
     state = weights.load_checkpoint(here) if here.is_file() else weights.tensors(name)
     weights.fit(model.autoencoder, state, source=name)
-    objective = NoiseObjective(model, _pool(request, 128), batch=128 if on_gpu else 8)
+    objective = NoiseObjective(model, _pool(request, 128), batch=128 if on_gpu else CPU_BATCHES["diffusion"])
     return objective, request.settings("diffusion", 100_000 if on_gpu else 20_000, 2e-4)
 
 
@@ -158,4 +160,5 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "autoencoder": _autoencoder,
     "diffusion": _diffusion,
 }
-ON_DEVICES = ("autoencoder", "diffusion")
+CPU_BATCHES = {"autoencoder": 2, "diffusion": 8}
+ON_DEVICES = tuple(CPU_BATCHES)

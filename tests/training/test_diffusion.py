@@ -16,20 +16,23 @@ from anonface.training.diffusion import AutoencoderObjective, FacePool, NoiseObj
 from anonface.training.loop import Objective, step_generator
 from anonface.training.run import Request, train_command
 
-SMALL_UNET = {**OWN_UNET, "block_out_channels": [32, 32, 32], "layers_per_block": 1}
-SMALL_AUTOENCODER = {**OWN_AUTOENCODER, "block_out_channels": [16, 16, 16, 16]}
+SIDE = 64  # px of a face, eight times a latent's
+SMALL_UNET = {**OWN_UNET, "sample_size": SIDE // 8, "block_out_channels": [32, 32, 32], "layers_per_block": 1}
+SMALL_AUTOENCODER = {**OWN_AUTOENCODER, "sample_size": SIDE, "block_out_channels": [16, 16, 16, 16]}
 
 
 class DrawnFaces(FacePool):
     """Smooth random pictures in place of rendered faces."""
 
-    def __init__(self) -> None:
-        self.size, self.fresh, self.side = 6, 1, 256
-        self.images = torch.empty(0, 3, 256, 256, dtype=torch.uint8)
+    def __init__(self, side: int = SIDE) -> None:
+        self.size, self.fresh, self.side = 6, 1, side
+        self.images = torch.empty(0, 3, side, side, dtype=torch.uint8)
 
     def render(self, count: int, rng: torch.Generator) -> Tensor:
         coarse = torch.rand(count, 3, 8, 8, generator=rng)
-        return (torch.nn.functional.interpolate(coarse, (256, 256), mode="bicubic").clamp(0, 1) * 255).to(torch.uint8)
+        return (torch.nn.functional.interpolate(coarse, (self.side, self.side), mode="bicubic").clamp(0, 1) * 255).to(
+            torch.uint8
+        )
 
 
 def small_model() -> LatentDiffusion:
@@ -59,7 +62,7 @@ def test_the_autoencoder_learns_to_reconstruct_and_to_repeat_itself():
     assert set(history[0]) == {"pixels", "perceived", "idempotent", "unit", "_psnr"}
     assert history[-1]["pixels"] < history[0]["pixels"] and history[-1]["_psnr"] > history[0]["_psnr"]
     assert all(row["idempotent"] > 0 for row in history)
-    assert objective.sheet().shape == (4 * 256, 3 * 256, 3)
+    assert objective.sheet().shape == (4 * SIDE, 3 * SIDE, 3)
     encoder, decoder = objective.model.autoencoder.encoder, objective.model.autoencoder.decoder
     assert encoder.conv_in.weight.grad.any() and decoder.conv_in.weight.grad.any()
     assert all(p.grad is None for p in objective.model.unet.parameters())
@@ -67,7 +70,7 @@ def test_the_autoencoder_learns_to_reconstruct_and_to_repeat_itself():
 
 def test_turned_latents_change_inside_the_region_alone():
     objective = AutoencoderObjective(small_model(), MobileNetV2Features(), DrawnFaces(), batch=2)
-    latents = torch.randn(2, 4, 32, 32)
+    latents = torch.randn(2, 4, SIDE // 8, SIDE // 8)
     turned = objective._turned(latents, torch.Generator().manual_seed(1))
     assert torch.equal(turned[..., ~objective.region], latents[..., ~objective.region])
     assert not torch.isclose(turned[..., objective.region], latents[..., objective.region]).any(1).all()
@@ -83,7 +86,7 @@ def test_the_noise_prediction_learns_and_its_average_ships():
     moved = [not torch.equal(a, b) for a, b in zip(before, objective.average.module.parameters(), strict=True)]
     assert any(moved) and shipped.keys() == objective.model.unet.state_dict().keys()
     assert not torch.equal(shipped["conv_in.weight"], objective.model.unet.state_dict()["conv_in.weight"])
-    assert objective.sheet().shape == (4 * 256, 256, 3)
+    assert objective.sheet().shape == (4 * SIDE, SIDE, 3)
 
 
 def test_a_pool_replaces_its_faces_little_by_little():
@@ -106,8 +109,11 @@ def test_other_light_is_a_function_of_the_stream():
 
 def test_a_run_of_both_recipes_is_a_model(tmp_path, monkeypatch):
     """The folder of the two runs can be named with --model; the second run takes the first one's autoencoder."""
-    monkeypatch.setattr(run, "_pool", lambda request, batch: DrawnFaces())
+    monkeypatch.setattr(run, "_pool", lambda request, batch: DrawnFaces(256))
     monkeypatch.setattr(run, "_features", lambda: MobileNetV2Features().requires_grad_(False))
+    monkeypatch.setattr(run, "CPU_BATCHES", {"autoencoder": 1, "diffusion": 1})
+    monkeypatch.setattr(AutoencoderObjective, "sheet", lambda self: None)
+    monkeypatch.setattr(NoiseObjective, "sheet", lambda self: None)
     for recipe in ("autoencoder", "diffusion"):
         list(train_command(recipe, Request(tmp_path, steps=1)))
     model = load_model(str(tmp_path))
