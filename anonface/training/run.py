@@ -63,8 +63,8 @@ def train_command(
     """
     if what not in RECIPES:
         raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {', '.join(RECIPES)}")
-    if request.device != "cpu" and what not in ON_DEVICES:
-        raise UsageError(f"{what} is trained on the CPU only", f"--device is for {' and '.join(ON_DEVICES)}")
+    if request.device != "cpu" and what not in PACES:
+        raise UsageError(f"{what} is trained on the CPU only", f"--device is for {' and '.join(PACES)}")
     objective, settings = RECIPES[what](request, progress)
     yield from train(objective, settings)
 
@@ -102,22 +102,23 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
 
 
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    model, on_gpu = _own_model(request.device), request.device != "cpu"
+    batch, steps = _pace("autoencoder", request.device)
     features = _features().to(request.device)
-    objective = AutoencoderObjective(
-        model, features, _pool(request, 48), batch=48 if on_gpu else CPU_BATCHES["autoencoder"]
-    )
-    return objective, request.settings("autoencoder", 40_000 if on_gpu else 20_000, 4e-4)
+    objective = AutoencoderObjective(_own_model(request.device), features, _pool(request, batch), batch)
+    return objective, request.settings("autoencoder", steps, 4e-4)
 
 
 def _diffusion(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    model, on_gpu = _own_model(request.device), request.device != "cpu"
-    name = "diffusion-autoencoder"
+    batch, steps = _pace("diffusion", request.device)
+    model, name = _own_model(request.device), "diffusion-autoencoder"
     here = request.folder / "autoencoder" / f"{name}.safetensors"
     state = weights.load_checkpoint(here) if here.is_file() else weights.tensors(name)
     weights.fit(model.autoencoder, state, source=name)
-    objective = NoiseObjective(model, _pool(request, 128), batch=128 if on_gpu else CPU_BATCHES["diffusion"])
-    return objective, request.settings("diffusion", 100_000 if on_gpu else 20_000, 2e-4)
+    return NoiseObjective(model, _pool(request, batch), batch), request.settings("diffusion", steps, 2e-4)
+
+
+def _pace(what: str, device: str) -> tuple[int, int]:
+    return PACES[what][device != "cpu"]
 
 
 def _own_model(device: str) -> LatentDiffusion:
@@ -160,5 +161,5 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "autoencoder": _autoencoder,
     "diffusion": _diffusion,
 }
-CPU_BATCHES = {"autoencoder": 2, "diffusion": 8}
-ON_DEVICES = tuple(CPU_BATCHES)
+# Faces a step, and steps, on a CPU and on a GPU, of what can be trained on either. What a CPU can do is a trial.
+PACES = {"autoencoder": ((2, 20_000), (48, 40_000)), "diffusion": ((8, 20_000), (128, 100_000))}

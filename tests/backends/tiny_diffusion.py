@@ -82,10 +82,10 @@ class GaussianNoise(torch.nn.Module):
     """The exact noise prediction for latents that are normal with a spread of one in every direction but correlated
     along rows: linear, so that the tests know what DDIM must do."""
 
-    def __init__(self, channels: int, alphas: Tensor) -> None:
+    def __init__(self, channels: int, alphas: Tensor, side: int = SIDE) -> None:
         super().__init__()
-        self.config = SimpleNamespace(sample_size=SIDE, in_channels=channels, out_channels=channels)
-        distance = (torch.arange(SIDE)[:, None] - torch.arange(SIDE)[None]).abs()
+        self.config = SimpleNamespace(sample_size=side, in_channels=channels, out_channels=channels)
+        distance = (torch.arange(side)[:, None] - torch.arange(side)[None]).abs()
         values, vectors = torch.linalg.eigh(0.8 ** distance.double())
         self.values, self.vectors, self.alphas = values.float(), vectors.float(), alphas
 
@@ -101,10 +101,10 @@ def random_model(seed: int = 0) -> LatentDiffusion:
     return LatentDiffusion(drawn(UNET, seed, 0.1), drawn(AUTOENCODER, seed + 1), OWN_SCHEDULE).eval()
 
 
-def gaussian_model() -> LatentDiffusion:
+def gaussian_model(side: int = SIDE) -> LatentDiffusion:
     """The lossless autoencoder and the exact noise prediction: what training ought to end in."""
     alphas = diffusion_of(OWN_SCHEDULE).alphas_cumprod
-    return LatentDiffusion(GaussianNoise(3 * FACTOR**2, alphas), Folding(), OWN_SCHEDULE).eval()
+    return LatentDiffusion(GaussianNoise(3 * FACTOR**2, alphas, side), Folding(), OWN_SCHEDULE).eval()
 
 
 def gaussian_faces(count: int, seed: int = 4) -> Tensor:

@@ -30,9 +30,8 @@ class DrawnFaces(FacePool):
 
     def render(self, count: int, rng: torch.Generator) -> Tensor:
         coarse = torch.rand(count, 3, 8, 8, generator=rng)
-        return (torch.nn.functional.interpolate(coarse, (self.side, self.side), mode="bicubic").clamp(0, 1) * 255).to(
-            torch.uint8
-        )
+        faces = torch.nn.functional.interpolate(coarse, (self.side, self.side), mode="bicubic")
+        return (faces.clamp(0, 1) * 255).to(torch.uint8)
 
 
 def small_model() -> LatentDiffusion:
@@ -111,7 +110,7 @@ def test_a_run_of_both_recipes_is_a_model(tmp_path, monkeypatch):
     """The folder of the two runs can be named with --model; the second run takes the first one's autoencoder."""
     monkeypatch.setattr(run, "_pool", lambda request, batch: DrawnFaces(256))
     monkeypatch.setattr(run, "_features", lambda: MobileNetV2Features().requires_grad_(False))
-    monkeypatch.setattr(run, "CPU_BATCHES", {"autoencoder": 1, "diffusion": 1})
+    monkeypatch.setattr(run, "_pace", lambda what, device: (1, 1))
     monkeypatch.setattr(AutoencoderObjective, "sheet", lambda self: None)
     monkeypatch.setattr(NoiseObjective, "sheet", lambda self: None)
     for recipe in ("autoencoder", "diffusion"):
