@@ -185,7 +185,9 @@ def _empty_prompt(root: Path) -> Tensor:
     except (ValueError, TypeError, KeyError) as error:
         raise WeightsError(f"the text encoder in {root} is none that can be used: {error}", LAYOUT_HINT) from error
     state = weights.load_checkpoint(file)
-    state.pop("text_model.embeddings.position_ids", None)  # old files list the numbers 0 to 76
+    # Some releases leave the prefix out, and old ones list the numbers 0 to 76 beside the weights.
+    state = {name if name.startswith("text_model.") else f"text_model.{name}": value for name, value in state.items()}
+    state.pop("text_model.embeddings.position_ids", None)
     weights.fit(encoder, state, source=str(file))
     with torch.inference_mode():
         return encoder.eval()(tokens).clone()
