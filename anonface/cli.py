@@ -76,11 +76,19 @@ Seal = Annotated[
     str, typer.Option(help="What is stored for recovery. This version: none, the networks alone lead back.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Backend = Annotated[str, typer.Option(help="ifadit, or ifadit-official with the authors' weights.")]
+Backend = Annotated[str, typer.Option(help="ifadit, ifadit-official with the authors' weights, or diffusion.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Faces at a time; fewer need less memory.")]
 Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
 Parser = Annotated[str, typer.Option(help="trained, landmarks, bisenet or parsenet.")]
 Refine = Annotated[int | None, typer.Option(min=0, help="Optimisation steps a face. 0: the networks alone.")]
+Model = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Of diffusion or ifadit-official: a folder of weights; signflip: the authors'."),
+]
+Transform = Annotated[
+    Literal["mix", "sign"] | None, typer.Option(help="Of diffusion. mix: hides most. sign: as published.")
+]
+Steps = Annotated[int | None, typer.Option(min=1, help="Of diffusion: DDIM steps each way; default 50.")]
 Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
 Quality = Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG; default 95. Others are lossless.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
@@ -299,6 +307,9 @@ def anonymize(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    model: Model = None,
+    transform: Transform = None,
+    steps: Steps = None,
     box: Annotated[
         list[str] | None,
         typer.Option(metavar="X,Y,W,H", help="A face that the detector misses, in pixels; repeatable."),
@@ -326,7 +337,7 @@ def anonymize(
     if sheet:
         _check_sheet(sheet, overwrite)
     key, kdf = _secret(key_file, passphrase_file, strict_keys, stateless).fresh()
-    engine = LazyEngine(backend, device, detector, parser, refine, batch_size)
+    engine = LazyEngine(backend, device, detector, parser, refine, batch_size, _own_settings(model, transform, steps))
     done: list[Job] = []
 
     def treat(job: Job) -> Sequence[FaceReport]:
@@ -376,6 +387,9 @@ def recover(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    model: Model = None,
+    transform: Transform = None,
+    steps: Steps = None,
     format: Format = None,
     quality: Quality = None,
     overwrite: Overwrite = False,
@@ -394,7 +408,7 @@ def recover(
     jobs = batch.plan(paths, "recover", output=output, format=format, sidecar=sidecar, recursive=recursive)
     _check_quality(quality, jobs)
     secret = _secret(key_file, passphrase_file, strict_keys, stateless)
-    engine = LazyEngine(backend, device, detector, parser, refine, batch_size)
+    engine = LazyEngine(backend, device, detector, parser, refine, batch_size, _own_settings(model, transform, steps))
 
     def treat(job: Job) -> Sequence[FaceReport]:
         return batch.recover(
@@ -440,13 +454,26 @@ def _box(text: str) -> tuple[float, float, float, float]:
     return x, y, width, height
 
 
+def _own_settings(model: str | None, transform: str | None, steps: int | None) -> dict[str, str | int]:
+    """What was said of the settings that only some backends have."""
+    named = {"model": model, "transform": transform, "steps": steps}
+    return {name: value for name, value in named.items() if value is not None}
+
+
 class LazyEngine:
     """Makes the engine when the first photo is ready for it, and says its device."""
 
     def __init__(
-        self, backend: str, device: str, detector: str, parser: str, refine: int | None, batch_size: int
+        self,
+        backend: str,
+        device: str,
+        detector: str,
+        parser: str,
+        refine: int | None,
+        batch_size: int,
+        settings: dict[str, str | int],
     ) -> None:
-        self._settings = (backend, device, detector, parser, refine, batch_size)
+        self._settings = (backend, device, detector, parser, refine, batch_size, settings)
         self._engine: Engine | None = None
         self.failed = False
 
@@ -636,6 +663,9 @@ def compare(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    model: Model = None,
+    transform: Transform = None,
+    steps: Steps = None,
     cell: Annotated[int, typer.Option(min=64, max=1024, help="Side of a picture on the sheet, in pixels.")] = 256,
     overwrite: Overwrite = False,
     recursive: Recursive = False,
@@ -655,7 +685,7 @@ def compare(
     batch.check_target(output, None, overwrite)
     key, _ = _secret(key_file, passphrase_file, strict_keys).fresh()
     second = Key.generate()
-    engine = LazyEngine(backend, device, detector, parser, refine, 1)
+    engine = LazyEngine(backend, device, detector, parser, refine, 1, _own_settings(model, transform, steps))
     rows: list[Sequence[NDArray[np.uint8]]] = []
     shown: list[Path] = []
     failures: list[AnonfaceError] = []
@@ -731,6 +761,9 @@ def evaluate(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    model: Model = None,
+    transform: Transform = None,
+    steps: Steps = None,
     offline: Offline = False,
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet (PNG) of the first key.")
@@ -751,7 +784,7 @@ def evaluate(
     judges = Judges()
     with _progress("originals", 0) as advance:
         originals = look_at_originals(folder, judges, progress=lambda done, total: advance(done, "", total))
-    engine = LazyEngine(backend, device, detector, parser, refine, 1)()
+    engine = LazyEngine(backend, device, detector, parser, refine, 1, _own_settings(model, transform, steps))()
     pictures: dict[Path, list[NDArray[np.uint8]]] = {}
 
     def keep(original: Original, versions: list[NDArray[np.uint8]]) -> None:
@@ -788,18 +821,21 @@ def evaluate(
 @app.command()
 def train(
     what: Annotated[
-        str, typer.Argument(help="heads, identity, attributes, flow or ifadit; each builds on the former.")
+        str,
+        typer.Argument(help="heads, identity, attributes, flow, ifadit, each on the former; autoencoder, diffusion."),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],
     steps: Annotated[int, typer.Option(min=0, help="Length of the run; 0: as the recipe says.")] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0: never.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
-    faces: Annotated[int, typer.Option(min=100, help="Synthetic faces rendered beforehand.")] = 3600,
+    faces: Annotated[int, typer.Option(min=100, help="Synthetic faces kept at hand.")] = 3600,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N; autoencoder and diffusion only.")] = "cpu",
 ) -> None:
-    """Train networks on synthetic faces, on the CPU. Resumable; logs losses and contact sheets into DIR."""
+    """Train networks on synthetic faces. Resumable; logs losses and contact sheets into DIR."""
+    from anonface.pipeline import choose_device
     from anonface.training.run import Request, train_command
 
-    request = Request(folder, steps, minutes, seed, faces)
+    request = Request(folder, steps, minutes, seed, faces, str(choose_device(device)))
     with _progress("faces", 0) as advance:
         losses = train_command(what, request, lambda done, total: advance(done, "", total))
         said = 0.0

@@ -5,7 +5,7 @@ An :class:`Engine` holds the loaded models, so that many photos pay for them onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -102,7 +102,7 @@ class Engine:
         parser: str = "trained",
         refine: int | None = None,
         batch_size: int = 4,
-        settings: dict[str, Parameter] | None = None,
+        settings: Mapping[str, Parameter] | None = None,
     ) -> None:
         self.device = choose_device(device)
         self.detector = build_detector(detector)
@@ -147,7 +147,7 @@ class Engine:
         synth = [face for face in located if face.obstacle is None]
         # keys count the faces that are synthesised, in the order of the header
         keys = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
-        result = self._replace(result, [face.quad for face in synth], keys, self.backend.anonymize)
+        result = self._replace(result, [face.quad for face in synth], keys, self.backend, self.backend.anonymize)
         header = Header(
             backend=self.backend.name,
             parameters={**self.backend.parameters(), "parser": self.parser},
@@ -181,7 +181,7 @@ class Engine:
             backend, parser = self._fitting(header, pixels)
         synth = [face.quad for face in located if face.obstacle is None]
         keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
-        result = self._replace(pixels, synth, keys, backend.recover, parser)
+        result = self._replace(pixels, synth, keys, backend, backend.recover, parser)
         return Recovered(result, _report(located))
 
     def _fitting(self, header: Header, pixels: Pixels) -> tuple[Backend, str]:
@@ -194,7 +194,7 @@ class Engine:
         if header.weights_digest != self.backend.digest():
             raise ContainerError(
                 "this photo was anonymized with other network weights",
-                "install the version of anonface that made it",
+                "install the version of anonface that made it, or name the --model it was made with",
             )
         if header.canvas != (pixels.shape[1], pixels.shape[0]):
             (height, width), (w, h) = pixels.shape[:2], header.canvas
@@ -223,7 +223,8 @@ class Engine:
         return _Located(face.box, align.snap_quad(quad), obstacle)
 
     def _cut(self, pixels: Pixels, quad: Quad, parser: str) -> _Cut:
-        size = min(align.crop_size(quad), self.backend.resolutions[-1])
+        sizes = self.backend.resolutions
+        size = max(sizes[0], min(align.crop_size(quad), sizes[-1]))
         crop = align.crop(pixels, quad, size)
         mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
         return _Cut(quad, crop, blend.soften(parse.face_mask(crop, mesh, size, parser)))
@@ -233,7 +234,8 @@ class Engine:
         pixels: Pixels,
         quads: list[Quad],
         keys: list[FaceKey],
-        render: Render,
+        backend: Backend,
+        run: Render,
         parser: str | None = None,
     ) -> Pixels:
         """Render every quad's face anew and blend it in; crops of one size go to the backend together."""
@@ -242,19 +244,23 @@ class Engine:
         for i, cut in enumerate(cuts):
             by_size.setdefault(len(cut.crop), []).append(i)
         renders: dict[int, Pixels] = {}
+        shown: dict[int, NDArray[np.float32]] = {}
         for members in by_size.values():
             for start in range(0, len(members), self.batch_size):
                 batch = members[start : start + self.batch_size]
                 faces = torch.stack([_to_tensor(cuts[i].crop) for i in batch])
                 masks = torch.stack([torch.from_numpy(cuts[i].soft)[None] for i in batch])
                 with _clear_memory_errors():
-                    images = render(faces, masks, [keys[i] for i in batch])
+                    images = run(faces, masks, [keys[i] for i in batch])
                 renders.update(zip(batch, map(_to_pixels, images), strict=True))
+                shown.update(zip(batch, backend.visible(masks)[:, 0].numpy(), strict=True))
         result = pixels
         for i, cut in enumerate(cuts):
-            lit = blend.match_light(renders[i], cut.crop, cut.soft)
-            grained = blend.match_grain(lit, cut.crop, cut.soft)
-            result = blend.paste(result, grained, cut.soft, cut.quad)
+            render = renders[i]
+            if not backend.exact:
+                lit = blend.match_light(render, cut.crop, shown[i])
+                render = blend.match_grain(lit, cut.crop, shown[i])
+            result = blend.paste(result, render, shown[i], cut.quad)
         return result
 
 

@@ -15,7 +15,16 @@ SIDE = 16
 class FakeEngine:
     """One face in the top left corner, none in a black photo. XOR with the key's stream hides it and brings it back."""
 
-    def __init__(self, backend="ifadit", device="auto", detector="yunet", parser="trained", refine=None, batch_size=4):
+    def __init__(
+        self,
+        backend="ifadit",
+        device="auto",
+        detector="yunet",
+        parser="trained",
+        refine=None,
+        batch_size=4,
+        settings=None,
+    ):
         self.device_name = f"fake {choose_device(device)}"
 
     def anonymize(self, pixels, key, *, consistent=False, boxes=(), kdf=None):

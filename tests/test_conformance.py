@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 
 import pytest
 import torch
 from conformance_recipe import FOLDER, Layout
 from torch import Tensor, nn
 
-from anonface.faces import facexlib_adapter
+from anonface import torchvision_adapter
+from anonface.backends.ddim import Predictor, Schedule, denoise, invert
+from anonface.backends.keyed_noise import signs_of_seed
+from anonface.models import bisenet_resnet34, latent_diffusion
 from anonface.models.ifadit_official import (
     IdentityCompensation,
     IdentityEncoder,
@@ -22,6 +26,7 @@ from anonface.models.ifadit_official import (
     composite,
 )
 from anonface.models.psp import PSp
+from anonface.models.segmentation_control import SegmentationControlNet
 from anonface.models.stylegan2 import StyleGAN2, StyleGAN2Params
 
 # facexlib asks torchvision for an untrained ResNet in the old way.
@@ -90,11 +95,16 @@ def run_inversion(network: nn.Module, data: Layout) -> dict[str, Tensor]:
 
 
 def facexlib(module: str, name: str, **arguments: object) -> nn.Module:
-    return getattr(facexlib_adapter.load(f"facexlib.{module}"), name)(**arguments)
+    return getattr(torchvision_adapter.load(f"facexlib.{module}"), name)(**arguments)
 
 
 def run_retinaface(network: nn.Module, data: Layout) -> dict[str, Tensor]:
     return dict(zip(("bbox", "conf_softmax", "landmarks"), network(data.input("input") * 50), strict=True))
+
+
+def run_unet(network: nn.Module, data: Layout) -> dict[str, Tensor]:
+    latents = data.input("input")
+    return {f"sample_t{t}": network(latents, torch.tensor(t)).sample for t in (1, 501, 981)}
 
 
 CASES = {
@@ -126,6 +136,7 @@ CASES = {
         lambda: facexlib("parsing.parsenet", "ParseNet", in_size=512, out_size=512, parsing_ch=19),
         lambda net, data: dict(zip(("mask_logits", "image"), net(data.input("input")), strict=True)),
     ),
+    "signflip_unet": Case(lambda: latent_diffusion.build(latent_diffusion.FFHQ_UNET), run_unet),
     "facexlib_retinaface_mobile025": Case(
         lambda: facexlib("detection.retinaface", "RetinaFace", network_name="mobile0.25", device="cpu"),
         run_retinaface,
@@ -183,3 +194,141 @@ def test_ifadit_pipeline() -> None:
             "image_recovered": ifadit.recover(seen, key),
         }
     )
+
+
+def blocks(uniform: Tensor, size: int) -> Tensor:
+    """Cells below one half as ones, each ``size`` px wide."""
+    return (uniform < 0.5).float().repeat_interleave(size, 2).repeat_interleave(size, 3)
+
+
+def close(got: Tensor, entry: dict, share: float) -> None:
+    """At least that share of the sampled places agrees: where two codes nearly tie, either may be taken."""
+    assert list(got.shape) == entry["shape"]
+    sampled = got.double().reshape(-1)[torch.tensor(entry["idx"])]
+    off = (sampled - torch.tensor(entry["val"]).double()).abs()
+    assert (off <= 1e-3 * entry["std"]).double().mean() >= share
+
+
+def test_signflip_vqmodel() -> None:
+    data = layout("signflip_vqmodel")
+    model = latent_diffusion.LatentDiffusion(
+        latent_diffusion.build({**latent_diffusion.FFHQ_UNET, "block_out_channels": [32] * 4}),
+        latent_diffusion.build(latent_diffusion.FFHQ_AUTOENCODER),
+        latent_diffusion.FFHQ_SCHEDULE,
+    ).eval()
+    data.fill(model.autoencoder)
+    expected, latents = data.data["outputs"], data.input("input.z")
+    encoded = model.encode(data.input("input") * 2 - 1)
+    exact = {"encode_latents", "decode_sample_not_quantised"}
+    outputs = {
+        "encode_latents": encoded,
+        "decode_sample_not_quantised": model.autoencoder.decode(latents, force_not_quantize=True).sample,
+    }
+    data.data["exact"] = {name: expected[name] for name in exact}
+    data.check(outputs, "exact")
+    close(model.decode(latents), expected["decode_sample"], 0.9)
+    close(model.autoencoder.quantize(latents)[2][2], expected["codebook_indices"], 0.9)
+
+
+def test_signflip_parser() -> None:
+    data = layout("signflip_bisenet_resnet34")
+    network = bisenet_resnet34.BiSeNetResNet34().eval()
+    data.fill(network)
+    logits = network(bisenet_resnet34.prepare(data.input("input")))
+    expected = data.data["outputs"]
+    data.data["exact"] = {name: expected[name] for name in ("logits", "logits16", "logits32")}
+    data.check(dict(zip(data.data["exact"], logits, strict=True)), "exact")
+    close(logits[0].argmax(1), expected["argmax"], 0.9)
+    face = bisenet_resnet34.coverage(bisenet_resnet34.face_classes(logits[0]), 64)
+    close(face.expand(-1, 3, -1, -1), expected["face_mask64"], 0.9)
+
+
+def test_signflip_controlnet() -> None:
+    data = layout("signflip_controlnet")
+    network = SegmentationControlNet(
+        latent_diffusion.build(latent_diffusion.FFHQ_UNET), latent_diffusion.build(latent_diffusion.FFHQ_UNET)
+    ).eval()
+    inner = layout("signflip_unet").data["state"]
+    for prefix in ("control_copy_unet.", "trained_unet."):
+        data.data["state"] = [[prefix + row[0], *row[1:]] for row in inner] + data.data["state"]
+    assert len(network.state_dict()) == data.data["n_total_keys"] == len(data.data["state"])
+    data.fill(network)
+    hint = network.hint(blocks(data.input("input.hint"), 16).expand(-1, 3, -1, -1))
+    data.check({"hint_embedding": hint, "noise_pred": network(data.input("input"), torch.tensor(501), hint)})
+
+
+def test_signflip_keys_and_mask() -> None:
+    data = layout("signflip_keys_mask")
+    for name, drawn in data.data["keys"].items():
+        if not name.startswith("key_seed_"):
+            continue
+        keys = signs_of_seed(int(name.removeprefix("key_seed_")), len(drawn["derived_seeds"]), (3, 64, 64))
+        assert keys.flatten(1)[:, :64].tolist() == drawn["first64"]
+        assert sha256(keys.to(torch.int8).numpy().tobytes()).hexdigest() == drawn["sha256_int8"]
+    mask = blocks(data.input("input.mask"), 16).roll((3, 5), (2, 3))
+    outputs = {"image_256to512_normalised": bisenet_resnet34.prepare(data.input("input"))}
+    for antialias in (True, False):
+        part = bisenet_resnet34.coverage(mask, 64, antialias)
+        outputs[f"resize512to64_antialias_{antialias}"] = part
+        outputs[f"binary512to64_antialias_{antialias}"] = (part > 0).float()
+        whole = (bisenet_resnet34.coverage(mask, 256, antialias) > 0).float()
+        outputs[f"binary512to256_antialias_{antialias}"] = whole
+    data.check(outputs)
+
+
+def small_model(data: Layout) -> latent_diffusion.LatentDiffusion:
+    config = data.data["config"]
+    model = latent_diffusion.LatentDiffusion(
+        latent_diffusion.build({"_class_name": "UNet2DModel", **config["unet"]}),
+        latent_diffusion.build({"_class_name": "VQModel", **config["vqmodel"]}),
+        config["scheduler"],
+    ).eval()
+    data.fill(model.unet, "unet_state")
+    data.fill(model.autoencoder, "vqmodel_state")
+    return model
+
+
+def test_signflip_loop() -> None:
+    data = layout("signflip_loop")
+    model = small_model(data)
+    image = data.input("input") * 2 - 1
+    key = (data.input("input.key") < 0.5).float() * 2 - 1
+    mask = blocks(data.input("input.mask"), 8).bool()
+    schedule = Schedule.of(model.diffusion, 50)
+    assert list(schedule.timesteps) == data.data["timesteps_inversion_50"]
+    assert schedule.kept[0] == data.data["final_alpha_cumprod"]
+
+    def analytic(latents: Tensor, timestep: int) -> Tensor:
+        kept = model.diffusion.alphas_cumprod[timestep]
+        return (1 - kept).sqrt() * latents + 0.1 * torch.tanh(latents.roll(1, -1) + timestep / 1000)
+
+    def turned(clean: Tensor, predict: Predictor, schedule: Schedule) -> tuple[list[Tensor], Tensor, Tensor]:
+        trajectory = invert(clean, predict, schedule)
+        noise = torch.where(mask, key * trajectory[-1], trajectory[-1])
+        return trajectory, noise, denoise(noise, predict, schedule, mask, trajectory)
+
+    clean = model.encode(image)
+    few, few_noise, few_clean = turned(clean, model.noise, Schedule.of(model.diffusion, 4))
+    many, noise, other = turned(clean, analytic, schedule)
+    anonymous = model.decode(other)
+    outputs = {
+        "A.z0": clean,
+        "A.z_list_1": few[1],
+        "A.z_list_2": few[2],
+        "A.zT": few[-1],
+        "A.zT_anonymous": few_noise,
+        "A.z0_anonymous": few_clean,
+        "B.z_list_1": many[1],
+        "B.z_list_25": many[25],
+        "B.zT": many[-1],
+        "B.zT_anonymous": noise,
+        "B.z0_anonymous": other,
+        "B.z0_recovered_latent_level": turned(other, analytic, schedule)[2],
+    }
+    expected = data.data["outputs"]
+    data.data["exact"] = {name: expected[name] for name in outputs}
+    data.check(outputs, "exact")
+    close(anonymous, expected["B.image_anonymous"], 0.9)
+    seen = model.encode(anonymous)
+    close(seen, expected["B.latent_of_image_anonymous"], 0.9)
+    close(model.decode(turned(seen, analytic, schedule)[2]), expected["B.image_recovered"], 0.9)

@@ -14,14 +14,15 @@ PACKAGE = Path(anonface.__file__).parent
 # Room by room, leaves first, what each may import of the package. Rooms see their own files besides.
 MAY_IMPORT = {
     "errors": set(),
+    "torchvision_adapter": set(),
     "keys": {"errors"},
     "container": {"errors", "keys"},
     "imagefile": {"errors"},
     "conversion": {"errors"},
     "download": {"errors"},
-    "models": {"conversion"},
+    "models": {"conversion", "torchvision_adapter"},
     "weights": {"errors", "conversion", "download"},
-    "faces": {"errors", "weights", "models"},
+    "faces": {"errors", "torchvision_adapter", "weights", "models"},
     "backends": {"errors", "keys", "weights", "models", "faces.align", "faces.blend"},
     "pipeline": {"errors", "keys", "container", "faces", "backends"},
     "batch": {"errors", "keys", "container", "imagefile", "pipeline"},

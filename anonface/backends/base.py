@@ -26,6 +26,8 @@ class Backend(Protocol):
 
     name: str
     resolutions: tuple[int, ...]
+    # Whether every pixel of a render counts for recovery: then it is pasted as it is, its light and grain untouched.
+    exact: bool
 
     def parameters(self) -> dict[str, Parameter]:
         """What recovery must know to be this one's inverse; canonical, goes into the header."""
@@ -37,6 +39,10 @@ class Backend(Protocol):
 
     def digest(self) -> bytes:
         """SHA-256 over the digests of the weights in use."""
+        ...
+
+    def visible(self, masks: Tensor) -> Tensor:
+        """Where results are to be seen, [B, 1, R, R] in 0..1, for faces that a parser masks so."""
         ...
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor: ...
@@ -66,9 +72,16 @@ def _ifadit_official(device: torch.device, settings: Settings) -> Backend:
     return OfficialIFADITBackend.from_weights(str(device))
 
 
+def _diffusion(device: torch.device, settings: Settings) -> Backend:
+    from anonface.backends.diffusion import Diffusion
+
+    return Diffusion.load(device, settings)
+
+
 BACKENDS: dict[str, Callable[[torch.device, Settings], Backend]] = {
     "ifadit": _ifadit,
     "ifadit-official": _ifadit_official,
+    "diffusion": _diffusion,
 }
 
 

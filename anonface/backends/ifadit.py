@@ -87,6 +87,7 @@ class IFADIT:
     """The backend; see ``base.Backend`` for the contract."""
 
     name = "ifadit"
+    exact = False
     resolution = 256  # at which the networks look; renders have the size of the crop
     resolutions: tuple[int, ...] = (256, 512, 1024)
 
@@ -120,6 +121,10 @@ class IFADIT:
     def digest(self) -> bytes:
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
         return hashlib.sha256("".join(weights.digest(name) for name in names).encode()).digest()
+
+    def visible(self, masks: Tensor) -> Tensor:
+        """The masks themselves."""
+        return masks
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited."""

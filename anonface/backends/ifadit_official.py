@@ -40,6 +40,7 @@ class OfficialIFADITBackend:
     """Anonymize and recover faces of 256 px with the authors' networks."""
 
     name = "ifadit-official"
+    exact = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 
@@ -110,6 +111,10 @@ class OfficialIFADITBackend:
         for tensor in self.networks.state_dict().values():
             total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         return total.digest()
+
+    def visible(self, masks: Tensor) -> Tensor:
+        """The masks themselves."""
+        return masks
 
     @torch.no_grad()
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:

@@ -242,9 +242,9 @@ class RetinaFace:
     """facexlib's RetinaFace with a MobileNet 0.25 backbone, on the CPU. Slower than YuNet, its size limits alike."""
 
     def __init__(self) -> None:
-        from anonface.faces import facexlib_adapter
+        from anonface import torchvision_adapter
 
-        module = facexlib_adapter.load("facexlib.detection.retinaface")
+        module = torchvision_adapter.load("facexlib.detection.retinaface")
         self._network = module.RetinaFace("mobile0.25", device="cpu")
         weights.load(self._network, "retinaface")
         # The file was trained with smaller anchors and plain ReLUs, not with the library's defaults for this layout.

@@ -220,9 +220,9 @@ def _parts(where: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
 @functools.cache
 def _network(name: str) -> nn.Module:
     """facexlib's network of that name with its published weights, on the CPU."""
-    from anonface.faces import facexlib_adapter
+    from anonface import torchvision_adapter
 
-    parsing = facexlib_adapter.load("facexlib.parsing")
+    parsing = torchvision_adapter.load("facexlib.parsing")
     network: nn.Module = parsing.BiSeNet(19) if name == "bisenet" else parsing.ParseNet(NETWORK, NETWORK, parsing_ch=19)
     weights.load(network, name)
     return network.eval()

@@ -96,7 +96,7 @@ def train(objective: Objective, settings: LoopSettings) -> Iterator[dict[str, fl
 def _resume(path: Path, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> int:
     if not path.exists():
         return 0
-    state = torch.load(path, weights_only=True)
+    state = torch.load(path, map_location="cpu", weights_only=True)  # wherever it was written
     for name, module in modules.items():
         module.load_state_dict(state["modules"][name])
     optimiser.load_state_dict(state["optimiser"])

@@ -1,7 +1,7 @@
 """``anonface train``: from a name to a run.
 
 Order: heads, parser, identity, attributes, flow, ifadit. Each reads what the ones before it left in the package's
-``trained``.
+``trained``. Apart from them: autoencoder, then diffusion in the same folder, which can then be named as a model.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from anonface.models.attributes import AttributeEncoder, IdentityCompensation, L
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
+from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.models.sif import SIF
 from anonface.training.data import FaceBank, load_bank
+from anonface.training.diffusion import AutoencoderObjective, FacePool, NoiseObjective
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import Apparent, IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo
@@ -38,6 +40,7 @@ class Request:
     minutes: float = 0.0
     seed: int = 1
     faces: int = 3600
+    device: str = "cpu"
 
     def settings(self, name: str, steps: int, rate: float) -> LoopSettings:
         """The loop's settings for a recipe whose own length is ``steps``."""
@@ -63,6 +66,8 @@ def train_command(
     """
     if what not in RECIPES:
         raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {', '.join(RECIPES)}")
+    if request.device != "cpu" and what not in PACES:
+        raise UsageError(f"{what} is trained on the CPU only", f"--device is for {' and '.join(PACES)}")
     objective, settings = RECIPES[what](request, progress)
     yield from train(objective, settings)
 
@@ -110,18 +115,52 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     return objective, request.settings("phase-two", 2000, 2e-4)
 
 
+def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    batch, steps = _pace("autoencoder", request.device)
+    features = _features().to(request.device)
+    objective = AutoencoderObjective(_own_model(request.device), features, _pool(request, batch), batch)
+    return objective, request.settings("autoencoder", steps, 4e-4)
+
+
+def _diffusion(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    batch, steps = _pace("diffusion", request.device)
+    model, name = _own_model(request.device), "diffusion-autoencoder"
+    here = request.folder / "autoencoder" / f"{name}.safetensors"
+    state = weights.load_checkpoint(here) if here.is_file() else weights.tensors(name)
+    weights.fit(model.autoencoder, state, source=name)
+    return NoiseObjective(model, _pool(request, batch), batch), request.settings("diffusion", steps, 2e-4)
+
+
+def _pace(what: str, device: str) -> tuple[int, int]:
+    return PACES[what][device != "cpu"]
+
+
+def _own_model(device: str) -> LatentDiffusion:
+    """The architecture trained here, with random numbers."""
+    return LatentDiffusion(build(OWN_UNET), build(OWN_AUTOENCODER), OWN_SCHEDULE).to(device)
+
+
+def _pool(request: Request, batch: int) -> FacePool:
+    generator, mapping = load_generator(request.device), load_mapping(request.device)
+    return FacePool(generator, mapping, request.faces, batch if request.device != "cpu" else 1)
+
+
 def _bank(request: Request, progress: Progress) -> FaceBank:
     file = request.folder / "faces.safetensors"
     return load_bank(file, load_generator(), load_mapping(), request.faces, progress=progress)
 
 
 def _fixed() -> Fixed:
-    encoder, features = IdentityEncoder(), MobileNetV2Features()
+    encoder = IdentityEncoder()
     weights.load(encoder, "identity")
+    encoder.requires_grad_(False).eval()
+    return Fixed(load_generator(), load_mapping(), encoder, _landmark_network(), _features())
+
+
+def _features() -> MobileNetV2Features:
+    features = MobileNetV2Features()
     _start_from_imagenet(features)
-    for module in (encoder, features):
-        module.requires_grad_(False).eval()
-    return Fixed(load_generator(), load_mapping(), encoder, _landmark_network(), features)
+    return features.requires_grad_(False).eval()
 
 
 def _start_from_imagenet(features: MobileNetV2Features) -> None:
@@ -141,4 +180,8 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "attributes": _attributes,  # phase I
     "flow": _flow,
     "ifadit": _phase_two,  # phase II
+    "autoencoder": _autoencoder,
+    "diffusion": _diffusion,
 }
+# Faces a step, and steps, on a CPU and on a GPU, of what can be trained on either. What a CPU can do is a trial.
+PACES = {"autoencoder": ((2, 20_000), (48, 40_000)), "diffusion": ((8, 20_000), (128, 100_000))}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from anonface.faces.facexlib_adapter import suppress
+from anonface.torchvision_adapter import suppress
 
 # torchvision without its compiled library is what a build for another torch amounts to.
 WITHOUT_OPERATORS = """
@@ -25,10 +25,10 @@ else:
 
 DETECT = """
 import numpy, torch
-from anonface.faces import facexlib_adapter
-assert facexlib_adapter.repair_torchvision() is True
-assert facexlib_adapter.repair_torchvision() is True
-retinaface = facexlib_adapter.load("facexlib.detection.retinaface")
+from anonface import torchvision_adapter
+assert torchvision_adapter.repair_torchvision() is True
+assert torchvision_adapter.repair_torchvision() is True
+retinaface = torchvision_adapter.load("facexlib.detection.retinaface")
 torch.manual_seed(0)
 network = retinaface.RetinaFace(network_name="mobile0.25", device="cpu")
 torch.set_grad_enabled(False)
@@ -36,14 +36,14 @@ found = network.detect_faces(numpy.full((96, 96, 3), 128, numpy.uint8), conf_thr
 assert found.shape[1] == 15, found.shape
 from torchvision.ops import nms
 assert nms(torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 2]]), torch.tensor([0.5, 0.9]), 0.5).tolist() == [1]
-facexlib_adapter.load("diffusers").UNet2DModel
+torchvision_adapter.load("diffusers").UNet2DModel
 """
 
 UNTOUCHED = """
 import torch
-from anonface.faces import facexlib_adapter
-assert facexlib_adapter.repair_torchvision() is False
-assert facexlib_adapter.load("torchvision").ops.nms() == "its own"
+from anonface import torchvision_adapter
+assert torchvision_adapter.repair_torchvision() is False
+assert torchvision_adapter.load("torchvision").ops.nms() == "its own"
 assert not hasattr(torch.ops.torchvision, "nms")
 """
 
@@ -76,7 +76,7 @@ def test_an_absent_torchvision_is_no_fault() -> None:
         "        if name == 'torchvision':\n"
         "            raise ModuleNotFoundError(name=name)\n"
     )
-    check = "from anonface.faces import facexlib_adapter\nassert facexlib_adapter.repair_torchvision() is False\n"
+    check = "from anonface import torchvision_adapter\nassert torchvision_adapter.repair_torchvision() is False\n"
     python(f"{finder}{absent}\n{check}")
 
 
@@ -85,8 +85,9 @@ def test_other_failures_are_passed_on(tmp_path: Path, failure: str) -> None:
     fake_torchvision(tmp_path, f"raise {failure}\n")
     kind = failure.partition("(")[0]
     check = (
-        "from anonface.faces import facexlib_adapter\n"
-        f"try:\n    facexlib_adapter.repair_torchvision()\nexcept {kind}:\n    pass\nelse:\n    raise SystemExit(1)\n"
+        "from anonface import torchvision_adapter\n"
+        f"try:\n    torchvision_adapter.repair_torchvision()\nexcept {kind}:\n    pass\n"
+        "else:\n    raise SystemExit(1)\n"
     )
     python(check, tmp_path)
 

@@ -1,0 +1,219 @@
+"""The sign-flip paper's method on a latent diffusion model: invert to noise, transform under the key, denoise.
+
+    z_0..z_T = invert(E(X))                            (equation 3)
+    z'_T     = M . T_key(z_T) + (1 - M) . z_T           (equations 4 and 6)
+    z'_t     = M . z'_t + (1 - M) . z_t, down to z'_0   (equations 2, 5 and 7)
+    X'       = D(z'_0)
+
+Every transform is its own inverse, so anonymizing and recovering are one and the same walk.
+
+Two transforms, each with what fits it. ``sign`` is the paper's: signs flipped inside the parsed mask, the background's
+own inversion put back outside, one network call a step. ``mix`` also hides |z|, which a sign flip does not; because it
+couples all cells, its region is a fixed one of the aligned canvas. Around it the background's level t is its clean
+latent under noise drawn from the key. That trajectory both ends can rebuild; the inverted one they cannot, since
+inversion lets the face leak into it.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anonface.backends import keyed_noise
+from anonface.backends.arena import keep_large_buffers
+from anonface.backends.base import Parameter, Settings
+from anonface.backends.ddim import Schedule, denoise, invert
+from anonface.backends.diffusion_files import load_model
+from anonface.errors import UsageError, WeightsError
+from anonface.keys import FaceKey
+from anonface.models.latent_diffusion import LatentDiffusion
+
+TRANSFORMS: dict[str, Callable[[Tensor, Tensor, FaceKey], Tensor]] = {"mix": keyed_noise.mix, "sign": keyed_noise.flip}
+BACKGROUNDS = ("noised", "trajectory")
+
+# The fixed region, an ellipse of the aligned canvas: centre and half axes as shares of the side, x before y.
+REGION_CENTRE, REGION_AXES = (0.5, 0.57), (0.27, 0.33)
+
+
+@dataclass(frozen=True)
+class DiffusionSettings:
+    """What one photo's recovery must repeat.
+
+    Args:
+        steps: DDIM steps each way.
+        transform: a key of TRANSFORMS.
+        background: "trajectory", the inverted one of equation 5, or "noised", the clean one under noise of the key.
+        iterations: network calls for each step of inversion.
+        control: whether the segmentation ControlNet steers both ways.
+    """
+
+    steps: int = 50
+    transform: str = "mix"
+    background: str = "noised"
+    iterations: int = 2
+    control: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> DiffusionSettings:
+        """From a parameter map; ``transform`` sets the defaults of ``background`` and ``iterations``.
+
+        Raises:
+            UsageError: a setting that does not exist, or a value out of its range.
+        """
+        known = {field.name for field in fields(cls)}
+        for name in settings:
+            if name not in known:
+                raise UsageError(f"backend diffusion has no setting {name!r}", f"known: {', '.join(sorted(known))}")
+        paper = {"background": "trajectory", "iterations": 1} if settings.get("transform") == "sign" else {}
+        chosen = replace(cls(), **{**paper, **settings})  # type: ignore[arg-type]
+        for name, values in (("transform", tuple(TRANSFORMS)), ("background", BACKGROUNDS)):
+            value = getattr(chosen, name)
+            if value not in values:
+                raise UsageError(f"there is no {name} {value!r}", f"choose one of: {', '.join(values)}")
+        for name, most in (("steps", 1000), ("iterations", 100)):
+            value = getattr(chosen, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+                raise UsageError(f"{name} must be a whole number from 1 to {most}, not {value!r}")
+        if not isinstance(chosen.control, bool):
+            raise UsageError(f"control is true or false, not {chosen.control!r}")
+        return chosen
+
+
+class Diffusion:
+    """The backend; see ``base.Backend`` for the contract.
+
+    On a CPU one face at a time goes through the networks, no slower than several, so that no rounding depends on the
+    rest of a batch; on CUDA a batch goes together.
+    """
+
+    name = "diffusion"
+    exact = True
+
+    def __init__(
+        self, model: LatentDiffusion, device: torch.device | str = "cpu", settings: Settings | None = None
+    ) -> None:
+        keep_large_buffers()
+        self.device = torch.device(device)
+        self.model = model.to(self.device)
+        self.resolutions: tuple[int, ...] = (model.resolution,)
+        self._digest = b""
+        self._set(DiffusionSettings.of({"control": model.control is not None, **(settings or {})}))
+
+    @classmethod
+    def load(cls, device: torch.device | str, settings: Settings) -> Diffusion:
+        """From files; the setting ``model`` says which, as ``diffusion_files.load_model`` takes it.
+
+        Raises:
+            UsageError, WeightsError: a setting or a file is wrong or missing.
+        """
+        others = {name: value for name, value in settings.items() if name != "model"}
+        DiffusionSettings.of(others)  # before gigabytes are read
+        return cls(load_model(str(settings.get("model", ""))), device, others)
+
+    def _set(self, settings: DiffusionSettings) -> None:
+        trained = self.model.diffusion.config.num_train_timesteps
+        if settings.steps > trained:
+            raise UsageError(f"the model knows {trained} steps, not {settings.steps}")
+        if settings.control and self.model.control is None:
+            raise WeightsError(
+                "this photo needs the segmentation ControlNet, which the model does not hold",
+                "put controlnet_epoch_15.pth into the model's folder",
+            )
+        self.settings = settings
+        self.schedule = Schedule.of(self.model.diffusion, settings.steps)
+
+    def parameters(self) -> dict[str, Parameter]:
+        return asdict(self.settings)
+
+    def under(self, settings: Settings) -> Diffusion:
+        """The same loaded networks under other settings, a header's for instance."""
+        other = copy.copy(self)
+        other._set(DiffusionSettings.of({**self.parameters(), **settings}))
+        return other
+
+    def digest(self) -> bytes:
+        """SHA-256 over all numbers of the networks."""
+        if not self._digest:
+            total = hashlib.sha256()
+            for tensor in (*self.model.parameters(), *self.model.buffers()):
+                total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+            self._digest = total.digest()
+        return self._digest
+
+    def visible(self, masks: Tensor) -> Tensor:
+        """The transformed cells and one around, softly bordered: recovery needs every pixel that the key has moved."""
+        cells = self.cells(masks).float()
+        factor = masks.shape[-1] // cells.shape[-1]
+        grown = F.interpolate(F.max_pool2d(cells, 3, 1, 1), scale_factor=factor)
+        border = factor // 2 * 2 + 1
+        return F.avg_pool2d(grown, border, 1, border // 2, count_include_pad=False)
+
+    def cells(self, masks: Tensor) -> Tensor:
+        """Which latents the key transforms, bool [B, 1, S, S], for masks [B, 1, R, R] in 0..1."""
+        if self.settings.transform == "sign":
+            return F.adaptive_max_pool2d(masks, self.model.side) > 0
+        return fixed_region(self.model.side).expand(len(masks), 1, -1, -1)
+
+    def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+        """Faces [B, 3, R, R] in [-1, 1] -> somebody else, to be seen where :meth:`visible` says."""
+        return self._walk(faces, masks, keys)
+
+    def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+        return self._walk(faces, masks, keys)
+
+    @torch.inference_mode()
+    def _walk(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+        side = self.model.resolution
+        if faces.shape[1:] != (3, side, side) or masks.shape[1:] != (1, side, side):
+            raise ValueError(f"faces and masks must have {side} px, not {tuple(faces.shape)}, {tuple(masks.shape)}")
+        if not len(faces) == len(masks) == len(keys):
+            raise ValueError(f"{len(faces)} faces, {len(masks)} masks and {len(keys)} keys: one of each is needed")
+        together = len(faces) if self.device.type == "cuda" else 1
+        results = []
+        for start in range(0, len(faces), together):
+            part = slice(start, start + together)
+            clean = self.model.encode(faces[part].to(self.device))
+            latents = self.turn(clean, self.cells(masks[part]).to(self.device), keys[part])
+            results.append(self.model.decode(latents).clamp(-1, 1).to(faces.device))
+        return torch.cat(results)
+
+    @torch.inference_mode()
+    def turn(self, clean: Tensor, cells: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+        """Clean latents [B, C, S, S] -> those of somebody else, or back. Every latent on the way is erased."""
+        control = self.model.control if self.settings.control else None
+        hint = None
+        if control is not None:
+            factor = self.model.resolution // self.model.side
+            hint = control.hint(F.interpolate(cells.float(), scale_factor=factor).expand(-1, 3, -1, -1))
+
+        def predict(latents: Tensor, timestep: int) -> Tensor:
+            return self.model.noise(latents, timestep, hint)
+
+        noised: list[Tensor] = []
+        trajectory: list[Tensor] = []
+        try:
+            if self.settings.background == "noised":
+                noise = torch.stack([keyed_noise.background_noise(key, clean.shape[1:]) for key in keys])
+                noised = self.schedule.noised(clean, noise.to(clean))
+                trajectory = invert(clean, predict, self.schedule, self.settings.iterations, cells, noised)
+            else:
+                trajectory = invert(clean, predict, self.schedule, self.settings.iterations)
+            transform = TRANSFORMS[self.settings.transform]
+            turned = [transform(*face) for face in zip(trajectory[-1], cells[:, 0], keys, strict=True)]
+            return denoise(torch.stack(turned), predict, self.schedule, cells, noised or trajectory)
+        finally:
+            for latents in (*noised[1:], *trajectory[1:]):
+                latents.zero_()
+
+
+def fixed_region(side: int) -> Tensor:
+    """Cells of a latent [side, side] whose middle lies in the fixed region, bool."""
+    places = (torch.arange(side) + 0.5) / side
+    x, y = ((places - centre) / axis for centre, axis in zip(REGION_CENTRE, REGION_AXES, strict=True))
+    return y[:, None] ** 2 + x[None] ** 2 <= 1

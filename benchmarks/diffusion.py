@@ -1,0 +1,191 @@
+"""Where a diffusion model's recovery is lost, and what its speed is held against.
+
+python benchmarks/diffusion.py MODEL [--faces 4] [--steps 50] [--device cuda]
+
+MODEL is what --model takes. The faces are synthetic, drawn by the default generator. Errors of latents are relative,
+inside the region; those of pictures are PSNR in dB, where the result is seen. The last table times a whole face against
+a plain loop of diffusers' two schedulers over the same networks, and against the floor: counted operations over the
+rate at which this machine multiplies large matrices.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+import torch.nn.functional as F
+from faces import matmul_rate, operations, seconds
+from torch import Tensor
+
+from anonface.backends import keyed_noise
+from anonface.backends.ddim import denoise, invert
+from anonface.backends.diffusion import BACKGROUNDS, Diffusion
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+from anonface.training.data import draw_latents
+
+Row = tuple[str, ...]
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Print aligned columns as they come."""
+    print(f"\n{title}")
+    print("  ".join(f"{column:>14}" for column in columns))
+    for row in rows:
+        print("  ".join(f"{cell:>14}" for cell in row), flush=True)
+
+
+def relative(got: Tensor, wanted: Tensor, cells: Tensor) -> str:
+    inside = cells.expand_as(got)
+    return f"{float((got - wanted)[inside].norm() / wanted[inside].norm()):.4f}"
+
+
+def psnr(a: Tensor, b: Tensor, shown: Tensor) -> str:
+    squared = ((a - b).square() * shown).sum() / (3 * shown.sum())
+    return f"{float(10 * torch.log10(4 / squared)):.1f}"
+
+
+def rounded(faces: Tensor) -> Tensor:
+    return ((faces.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
+
+
+def round_trips(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
+    """The autoencoder alone, on latents as they are and as the key leaves them: with and without 8-bit rounding."""
+    model, cells, shown = backend.model, backend.cells(masks).to(faces.device), backend.visible(masks).to(faces.device)
+    clean = model.encode(faces)
+    for name, latents in (("clean", clean), ("turned", backend.turn(clean, cells, keys))):
+        picture = model.decode(latents)
+        again = [model.encode(seen) for seen in (picture, picture.clamp(-1, 1), rounded(picture))]
+        quality = psnr(picture, faces, shown) if name == "clean" else ""
+        yield name, quality, *(relative(seen, latents, cells) for seen in again)
+
+
+def inversions(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
+    """Noise and back with nothing done to it: the error of inversion by steps, iterations and background."""
+    model, cells = backend.model, backend.cells(masks).to(faces.device)
+    clean = model.encode(faces)
+    noise = torch.stack([keyed_noise.background_noise(key, clean.shape[1:]) for key in keys]).to(clean)
+    for steps in (backend.settings.steps // 2, backend.settings.steps, 2 * backend.settings.steps):
+        schedule = backend.under({"steps": steps}).schedule
+        for iterations in (1, 2, 4):
+            row = [str(steps), str(iterations)]
+            held = schedule.noised(clean, noise)
+            for background in (held, None):
+                mask = cells if background else None
+                trajectory = invert(clean, model.noise, schedule, iterations, mask, background)
+                back = denoise(trajectory[-1], model.noise, schedule, cells, background or trajectory)
+                row.append(relative(back, clean, cells))
+            yield *row, f"{float(trajectory[-1].std()):.3f}"
+
+
+def by_step(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
+    """Each step of inversion alone, up and down again: which levels lose how much."""
+    model, cells, schedule = backend.model, backend.cells(masks).to(faces.device), backend.schedule
+    trajectory = invert(model.encode(faces), model.noise, schedule, 1)
+    for i in range(0, len(schedule.timesteps), max(1, len(schedule.timesteps) // 10)):
+        one = type(schedule)(schedule.timesteps[i : i + 1], schedule.kept[i : i + 2])
+        row = [str(schedule.timesteps[i]), f"{schedule.kept[i + 1]:.4f}"]
+        for iterations in (1, 2, 4):
+            ends = invert(trajectory[i], model.noise, one, iterations)
+            row.append(relative(denoise(ends[-1], model.noise, one, cells, ends), trajectory[i], cells))
+        yield tuple(row)
+
+
+def recoveries(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
+    """The whole way through 8-bit pictures, and what a mask that is a cell off costs."""
+    model = backend.model
+    moved = masks.roll(masks.shape[-1] // model.side, -1)
+    wrong = [Key.from_bytes(bytes([200 + n]) * 32).face(CONSISTENT_SALT, "diffusion", n) for n in range(len(keys))]
+    for transform in ("mix", "sign"):
+        for background in BACKGROUNDS:
+            for iterations in (1, 2, 4):
+                turned = backend.under({"transform": transform, "background": background, "iterations": iterations})
+                cells, shown = turned.cells(masks).to(faces.device), turned.visible(masks).to(faces.device)
+                clean = model.encode(faces)
+                other = turned.turn(clean, cells, keys)
+                anonymized = rounded(shown * model.decode(other).clamp(-1, 1) + (1 - shown) * faces)
+                ways = ((masks, keys), (moved, keys), (masks, wrong))
+                pictures = [rounded(turned.recover(anonymized, cover, with_keys)) for cover, with_keys in ways]
+                yield (
+                    transform,
+                    background,
+                    str(iterations),
+                    relative(turned.turn(other, cells, keys), clean, cells),
+                    psnr(anonymized, faces, shown),
+                    *(psnr(picture, faces, shown) for picture in pictures),
+                )
+
+
+def plain_loop(backend: Diffusion, faces: Tensor, signs: Tensor) -> Tensor:
+    """Encode, invert, flip, denoise, decode by diffusers' own schedulers: nothing held, nothing iterated."""
+    from diffusers import DDIMInverseScheduler
+
+    model = backend.model
+    up, down = DDIMInverseScheduler.from_config(model.diffusion.config), model.diffusion
+    up.set_timesteps(backend.settings.steps)
+    down.set_timesteps(backend.settings.steps)
+    latents = model.encode(faces)
+    for timestep in up.timesteps:
+        latents = up.step(model.noise(latents, int(timestep)), timestep, latents).prev_sample
+    latents = latents * signs
+    for timestep in down.timesteps:
+        latents = down.step(model.noise(latents, int(timestep)), timestep, latents).prev_sample
+    return model.decode(latents)
+
+
+def speeds(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
+    """Seconds a face for one direction."""
+    face, mask, key = faces[:1], masks[:1], keys[:1]
+    cells = backend.cells(mask)[0, 0]
+    signs = keyed_noise.flip(torch.ones(backend.model.encode(face).shape[1:]), cells, key[0]).to(faces.device)
+    paper = backend.under({"transform": "sign"})
+    rate = matmul_rate(faces.device, 5)
+    ways: dict[str, Callable[[], object]] = {
+        "diffusers loop": lambda: plain_loop(backend, face, signs),
+        "sign": lambda: paper.anonymize(face, mask, key),
+        "mix": lambda: backend.anonymize(face, mask, key),
+    }
+    if faces.device.type == "cuda":
+        ways[f"mix, {len(faces)} together"] = lambda: backend.anonymize(faces, masks, keys)
+    for name, way in ways.items():
+        share = len(faces) if "together" in name else 1
+        yield name, f"{seconds(way, 1, faces.device) / share:.2f}", f"{operations(way) / rate / share:.2f}"
+
+
+@torch.inference_mode()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a folder, or signflip; '' for the weights of this version")
+    parser.add_argument("--faces", default=4, type=int)
+    parser.add_argument("--steps", default=50, type=int)
+    parser.add_argument("--device", default="cpu", type=torch.device)
+    parser.add_argument("--only", nargs="*", help="names of tables")
+    options = parser.parse_args()
+
+    backend = Diffusion.load(options.device, {"model": options.model, "steps": options.steps})
+    side = backend.resolutions[0]
+    w = draw_latents(load_mapping(), options.faces, torch.Generator().manual_seed(11), mix=0.0)
+    faces = rounded(F.interpolate(load_generator().synthesize(w, 512), (side, side), mode="area")).to(options.device)
+    place = (torch.arange(side) + 0.5) / side
+    oval = ((place[:, None] - 0.57) / 0.3) ** 2 + ((place[None] - 0.5) / 0.24) ** 2 <= 1
+    masks = oval.float().expand(options.faces, 1, -1, -1)
+    keys = [Key.from_bytes(bytes([n]) * 32).face(CONSISTENT_SALT, "diffusion", n) for n in range(options.faces)]
+    print(f"{options.device}, {torch.get_num_threads()} threads, {options.faces} faces, {options.steps} steps")
+    tables = {
+        "round trips": (round_trips, ("latents", "dB", "float", "clamped", "8 bit")),
+        "inversions": (inversions, ("steps", "iterations", "noised", "trajectory", "spread of z_T")),
+        "by step": (by_step, ("training step", "signal kept", "1 call", "2 calls", "4 calls")),
+        "recoveries": (
+            recoveries,
+            ("transform", "background", "iterations", "latents", "anonymized", "right", "mask moved", "wrong key"),
+        ),
+        "speeds": (speeds, ("way", "seconds", "floor")),
+    }
+    for name, (measure, columns) in tables.items():
+        if not options.only or name in options.only:
+            table(name, columns, measure(backend, faces, masks, keys))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What every backend promises, whatever is inside it: one test for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny_diffusion import gaussian_faces, gaussian_model
+from torch import Tensor
+
+from anonface.backends.base import Backend
+from anonface.backends.diffusion import Diffusion
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.backends.ifadit import IFADIT
+from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+from anonface.training.data import draw_latents
+
+
+@dataclass(frozen=True)
+class Case:
+    """A backend, two 8-bit faces for it, and how alike it takes two faces to be, 1 being the same."""
+
+    backend: Backend
+    faces: Tensor
+    alike: Callable[[Tensor, Tensor], float]
+    unlike: float  # what it must fall to
+    gained: float  # by how much the right key must do better than a wrong one
+
+    @property
+    def masks(self) -> Tensor:
+        y, x = (torch.linspace(-1, 1, self.faces.shape[-1]) for _ in range(2))
+        oval = torch.sigmoid(20 * (1 - ((x[None] / 0.5) ** 2 + ((y[:, None] - 0.12) / 0.6) ** 2)))
+        oval = oval * (oval > 0.02)
+        return oval.expand(len(self.faces), 1, -1, -1)
+
+
+def ifadit() -> Case:
+    backend = IFADIT(settings={"refine": 8})
+    w = draw_latents(load_mapping(), 2, torch.Generator().manual_seed(21), mix=0.0)
+    with torch.inference_mode():
+        faces = rounded(F.avg_pool2d(load_generator().synthesize(w, 512), 2))
+
+    def alike(a: Tensor, b: Tensor) -> float:
+        return float((backend.embed(a) * backend.embed(b)).sum(1).mean())
+
+    return Case(backend, faces, alike, unlike=0.45, gained=0.1)
+
+
+def diffusion(transform: str) -> Case:
+    backend = Diffusion(gaussian_model(), settings={"transform": transform, "steps": 30, "iterations": 6})
+    faces = gaussian_faces(2)
+    inside = backend.cells(Case(backend, faces, cosine, 0, 0).masks).float()
+
+    def alike(a: Tensor, b: Tensor) -> float:
+        return cosine(*(inside * backend.model.encode(face) for face in (a, b)))
+
+    # Not 0: at the region's rim the surroundings alone tell something, whatever the key.
+    return Case(backend, faces, alike, unlike=0.35, gained=0.5)
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    return float(F.cosine_similarity(a.flatten(1), b.flatten(1)).mean())
+
+
+CASES = {"ifadit": ifadit, "diffusion": lambda: diffusion("mix"), "diffusion, sign": lambda: diffusion("sign")}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]()
+
+
+def face_keys(case: Case, master: bytes = bytes(range(32))) -> list[FaceKey]:
+    key = Key.from_bytes(master)
+    return [key.face(CONSISTENT_SALT, case.backend.name, i) for i in range(len(case.faces))]
+
+
+def rounded(faces: Tensor) -> Tensor:
+    return ((faces.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
+
+
+def seen(case: Case, faces: Tensor, renders: Tensor) -> Tensor:
+    """As the photo shows it: composited and in 8 bits."""
+    shown = case.backend.visible(case.masks)
+    return rounded(shown * renders + (1 - shown) * faces)
+
+
+def test_the_right_key_leads_back_and_no_other(case):
+    backend, masks = case.backend, case.masks
+    right, wrong, near = face_keys(case), face_keys(case, bytes(32)), face_keys(case, b"\1" + bytes(range(1, 32)))
+    anonymized = seen(case, case.faces, backend.anonymize(case.faces, masks, right))
+    assert anonymized.shape == case.faces.shape and (anonymized - case.faces).abs().mean() > 0.01
+    assert case.alike(case.faces, anonymized) < case.unlike
+    alike = {
+        name: case.alike(case.faces, seen(case, anonymized, backend.recover(anonymized, masks, keys)))
+        for name, keys in (("right", right), ("wrong", wrong), ("one bit off", near))
+    }
+    assert max(alike["wrong"], alike["one bit off"]) < case.unlike, alike
+    assert alike["right"] > max(alike["wrong"], alike["one bit off"], case.unlike) + case.gained, alike
+
+
+@pytest.mark.parametrize("direction", ["anonymize", "recover"])
+def test_a_batch_equals_singles_and_repeats_itself(case, direction):
+    run, keys, masks = getattr(case.backend, direction), face_keys(case), case.masks
+    batch = run(case.faces, masks, keys)
+    singles = [run(case.faces[i : i + 1], masks[i : i + 1], keys[i : i + 1]) for i in range(len(keys))]
+    assert torch.equal(batch, torch.cat(singles))
+    assert torch.equal(batch, run(case.faces, masks, keys))
+
+
+def test_nothing_is_seen_beyond_reason_and_ranges_hold(case):
+    shown = case.backend.visible(case.masks)
+    assert shown.shape == case.masks.shape and shown.min() >= 0 and shown.max() <= 1
+    assert shown[..., :2, :].max() < 0.01 and shown[..., shown.shape[-1] // 2, shown.shape[-1] // 2].min() > 0.99
+
+
+def test_settings_come_back_from_the_header(case):
+    parameters = case.backend.parameters()
+    assert case.backend.under(parameters).parameters() == parameters
+    assert len(case.backend.digest()) == 32 and case.backend.digest() == case.backend.under(parameters).digest()

@@ -1,0 +1,110 @@
+"""DDIM up and down on models whose noise is known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_diffusion import SIDE, GaussianNoise, random_model
+
+from anonface.backends.ddim import Schedule, denoise, invert, move
+from anonface.models.latent_diffusion import OWN_SCHEDULE, diffusion_of
+
+
+@pytest.fixture
+def clean() -> torch.Tensor:
+    """Latents of the distribution that GaussianNoise predicts."""
+    rows = GaussianNoise(4, torch.ones(1))
+    white = torch.randn(1, 4, SIDE, SIDE, generator=torch.Generator().manual_seed(2))
+    return (white * rows.values.sqrt()) @ rows.vectors.T
+
+
+@pytest.fixture
+def mask() -> torch.Tensor:
+    cells = torch.zeros(1, 1, SIDE, SIDE, dtype=torch.bool)
+    cells[..., 4:12, 4:12] = True
+    return cells
+
+
+def analytic(diffusion):
+    network = GaussianNoise(4, diffusion.alphas_cumprod)
+    return lambda latents, timestep: network(latents, torch.tensor(timestep)).sample
+
+
+def test_the_schedule_follows_the_scheduler():
+    diffusion = diffusion_of(OWN_SCHEDULE)
+    schedule = Schedule.of(diffusion, 50)
+    assert schedule.timesteps == tuple(range(0, 1000, 20))
+    assert schedule.kept[0] == 1 and len(schedule.kept) == 51
+    assert all(a > b for a, b in zip(schedule.kept, schedule.kept[1:], strict=False))
+    stable = diffusion_of({**OWN_SCHEDULE, "steps_offset": 1, "set_alpha_to_one": False})
+    assert Schedule.of(stable, 10).timesteps[0] == 1
+    assert Schedule.of(stable, 10).kept[0] == pytest.approx(1 - 0.0015)
+
+
+def test_the_steps_are_those_of_diffusers(clean):
+    """Against both of its schedulers, a random network between."""
+    from diffusers import DDIMInverseScheduler
+
+    model = random_model()
+    schedule = Schedule.of(model.diffusion, 10)
+    upwards = DDIMInverseScheduler.from_config(model.diffusion.config)
+    upwards.set_timesteps(10)
+    with torch.inference_mode():
+        ours = invert(clean, model.noise, schedule)
+        theirs = clean
+        for timestep in upwards.timesteps:
+            theirs = upwards.step(model.unet(theirs, timestep).sample, timestep, theirs).prev_sample
+        torch.testing.assert_close(ours[-1], theirs, atol=1e-5, rtol=1e-5)
+        everywhere = torch.ones(1, 1, SIDE, SIDE, dtype=torch.bool)
+        back = denoise(ours[-1], model.noise, schedule, everywhere, ours)
+        for timestep in model.diffusion.timesteps:
+            theirs = model.diffusion.step(model.unet(theirs, timestep).sample, timestep, theirs).prev_sample
+    torch.testing.assert_close(back, theirs, atol=1e-5, rtol=1e-5)
+    assert (back - clean).norm() > 1e-3 * clean.norm()  # one call a step does not lead back exactly
+
+
+def test_more_iterations_lead_back_exactly(clean, mask):
+    diffusion = diffusion_of(OWN_SCHEDULE)
+    schedule, predict = Schedule.of(diffusion, 50), analytic(diffusion)
+    background = schedule.noised(clean, torch.randn(clean.shape, generator=torch.Generator().manual_seed(3)))
+    errors = []
+    for iterations in (1, 3, 30):
+        trajectory = invert(clean, predict, schedule, iterations, mask, background)
+        back = denoise(trajectory[-1], predict, schedule, mask, background)
+        errors.append(float((back - clean).norm() / clean.norm()))
+    assert errors[0] > 1e-3 and errors[0] > 2 * errors[1] > 4 * errors[2]
+    assert errors[2] < 1e-4
+
+
+def test_inversion_makes_noise_of_latents(clean):
+    diffusion = diffusion_of(OWN_SCHEDULE)
+    noise = invert(clean, analytic(diffusion), Schedule.of(diffusion, 100), 5)[-1]
+    neighbours = [float((x[..., 1:] * x[..., :-1]).mean() / x.square().mean()) for x in (clean, noise)]
+    assert neighbours[0] > 0.7 and abs(neighbours[1]) < 0.25
+    assert float(noise.std()) == pytest.approx(1, abs=0.15)
+
+
+def test_the_background_is_held_at_every_level(clean, mask):
+    diffusion = diffusion_of(OWN_SCHEDULE)
+    schedule, seen = Schedule.of(diffusion, 5), []
+    background = schedule.noised(clean, torch.ones_like(clean))
+
+    def predict(latents, timestep):
+        seen.append(latents)
+        return torch.zeros_like(latents)
+
+    result = denoise(torch.full_like(clean, 9.0), predict, schedule, mask, background)
+    outside = ~mask.expand_as(clean)
+    assert torch.equal(result[outside], clean[outside]) and not torch.equal(result, clean)
+    for latents, level in zip(seen, reversed(background), strict=False):
+        assert torch.equal(latents[outside], level[outside])
+
+
+def test_moving_there_and_back_is_nothing(clean):
+    noise = torch.ones_like(clean)
+    torch.testing.assert_close(move(move(clean, noise, 0.9, 0.4), noise, 0.4, 0.9), clean)
+
+
+def test_a_schedule_that_ends_in_pure_noise_is_refused():
+    with pytest.raises(ValueError, match="pure noise"):
+        diffusion_of({**OWN_SCHEDULE, "rescale_betas_zero_snr": True})

@@ -1,0 +1,316 @@
+"""The diffusion backend's own: files in every layout, settings, the region, and what bad folders are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_diffusion import AUTOENCODER, SIDE, TEXT_UNET, UNET, VQ, drawn, gaussian_faces, gaussian_model, random_model
+
+from anonface import weights
+from anonface.backends import diffusion_files
+from anonface.backends.base import build
+from anonface.backends.diffusion import Diffusion, fixed_region
+from anonface.backends.diffusion_files import load_model, renamed
+from anonface.errors import UsageError, WeightsError
+from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+from anonface.models.clip_text import CLIPText, CLIPTextParams
+from anonface.models.latent_diffusion import FFHQ_SCHEDULE, LatentDiffusion
+from anonface.models.segmentation_control import SegmentationControlNet
+
+TEXT = {
+    "hidden_size": 12,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "vocab_size": 6,
+    "max_position_embeddings": 7,
+    "hidden_act": "quick_gelu",
+}
+STABLE_SCHEDULE = {
+    "_class_name": "PNDMScheduler",
+    "beta_start": 0.00085,
+    "beta_end": 0.012,
+    "beta_schedule": "scaled_linear",
+    "num_train_timesteps": 1000,
+    "set_alpha_to_one": False,
+    "skip_prk_steps": True,
+    "steps_offset": 1,
+}
+CPU = torch.device("cpu")
+
+
+def face_key(seed: int = 1) -> FaceKey:
+    return Key.from_bytes(bytes([seed]) * 32).face(CONSISTENT_SALT, "diffusion", 0)
+
+
+def write_json(file: Path, content: object) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def authors(tmp_path: Path) -> Path:
+    """A folder laid out as the sign-flip authors', small."""
+    drawn({**UNET, "in_channels": 4}).save_pretrained(tmp_path / "unet")
+    drawn(VQ, 1).save_pretrained(tmp_path / "vqvae")
+    write_json(tmp_path / "scheduler" / "scheduler_config.json", {**FFHQ_SCHEDULE, "clip_sample": True})
+    return tmp_path
+
+
+@pytest.fixture
+def stable(tmp_path: Path) -> Path:
+    """A folder laid out as Stable Diffusion's, small, with a text encoder and a tokenizer."""
+    drawn(TEXT_UNET).save_pretrained(tmp_path / "unet")
+    drawn(AUTOENCODER, 1).save_pretrained(tmp_path / "vae")
+    write_json(tmp_path / "scheduler" / "scheduler_config.json", STABLE_SCHEDULE)
+    write_json(tmp_path / "model_index.json", {"_class_name": "StableDiffusionPipeline"})
+    torch.manual_seed(3)
+    encoder = CLIPText(CLIPTextParams(**TEXT))
+    (tmp_path / "text_encoder").mkdir()
+    state = {**encoder.state_dict(), "text_model.embeddings.position_ids": torch.arange(7)[None]}
+    save_file(state, tmp_path / "text_encoder" / "model.safetensors")
+    write_json(tmp_path / "text_encoder" / "config.json", {**TEXT, "architectures": ["CLIPTextModel"]})
+    vocabulary = {"!": 0, "a": 1, "<|startoftext|>": 4, "<|endoftext|>": 5}
+    write_json(tmp_path / "tokenizer" / "vocab.json", vocabulary)
+    tokenizer = {"bos_token": {"content": "<|startoftext|>"}, "eos_token": "<|endoftext|>", "pad_token": "!"}
+    write_json(tmp_path / "tokenizer" / "tokenizer_config.json", tokenizer)
+    return tmp_path
+
+
+def turn(folder: Path, **settings: object) -> torch.Tensor:
+    """A face through the backend, as the command line builds it."""
+    backend = build("diffusion", CPU, {"model": str(folder), "steps": 3, **settings})
+    side = backend.resolutions[0]
+    face = torch.linspace(-1, 1, 3 * side * side).view(1, 3, side, side).sin()
+    mask = torch.zeros(1, 1, side, side)
+    mask[..., side // 4 : -side // 4, side // 4 : -side // 4] = 1
+    result = backend.anonymize(face, mask, [face_key()])
+    assert result.shape == face.shape and result.min() >= -1 and result.max() <= 1
+    assert not torch.allclose(result, backend.anonymize(face, mask, [face_key(2)]))
+    return result
+
+
+@pytest.mark.parametrize("transform", ["mix", "sign"])
+def test_the_authors_folder_runs(authors, transform):
+    assert load_model(str(authors)).quantised
+    turn(authors, transform=transform)
+    (authors / "hub").mkdir()
+    moved = authors / "hub" / "ffhq-diffusers"
+    moved.mkdir()
+    for name in ("unet", "vqvae", "scheduler"):
+        (authors / name).rename(moved / name)
+    turn(authors / "hub", transform=transform)
+
+
+def test_old_names_of_attention_and_pickled_files_load_alike(authors):
+    expected = turn(authors)
+    for name in ("unet", "vqvae"):
+        file = authors / name / "diffusion_pytorch_model.safetensors"
+        state = load_file(file)
+        old = {key: value for key, value in state.items() if ".attentions." not in key}
+        for key, value in state.items():
+            if ".attentions." in key:
+                for new, before in (("to_q", "query"), ("to_k", "key"), ("to_v", "value"), ("to_out.0", "proj_attn")):
+                    key = key.replace(f".{new}.", f".{before}.")
+                old[key] = value
+        assert old.keys() != state.keys() and renamed(old).keys() == state.keys()
+        file.unlink()
+        torch.save(old, file.with_suffix(".bin"))
+    assert torch.equal(turn(authors), expected)
+
+
+def test_a_folder_without_configurations_is_taken_for_the_published_model(authors, monkeypatch):
+    expected = turn(authors)
+    monkeypatch.setattr(diffusion_files, "FFHQ_UNET", UNET)
+    monkeypatch.setattr(diffusion_files, "FFHQ_AUTOENCODER", VQ)
+    (authors / "unet" / "config.json").unlink()
+    write_json(authors / "vqvae" / "config.json", {"_class_name": "VQModel", "ch": 128, "n_embed": 32})
+    assert torch.equal(turn(authors), expected)
+
+
+def test_the_authors_files_of_the_weights_folder_load(authors, monkeypatch, tmp_path):
+    expected = turn(authors)
+    monkeypatch.setattr(diffusion_files, "FFHQ_UNET", UNET)
+    monkeypatch.setattr(diffusion_files, "FFHQ_AUTOENCODER", VQ)
+    monkeypatch.setenv("ANONFACE_CACHE", str(tmp_path / "cache"))
+    own = tmp_path / "own"
+    (own / "ffhq-diffusers").mkdir(parents=True)
+    for name in ("unet", "vqvae"):
+        (authors / name).rename(own / "ffhq-diffusers" / name)
+    monkeypatch.setenv("ANONFACE_WEIGHTS", str(own))
+    with pytest.raises(WeightsError, match="no sha256 is known"):
+        load_model("signflip")
+    weights.pull(["signflip-unet", "signflip-vqvae"], accept_unknown=True)
+    assert torch.equal(turn(Path("signflip")), expected)
+
+
+def test_the_controlnet_steers_where_the_folder_holds_one(authors):
+    plain = turn(authors)
+    torch.manual_seed(5)
+    steered = SegmentationControlNet(load_model(str(authors)).unet, drawn(UNET, 7))
+    (authors / "segmentation_masks").mkdir()
+    torch.save(steered.state_dict(), authors / "segmentation_masks" / "controlnet_epoch_15.pth")
+    model = load_model(str(authors))
+    assert Diffusion(model).parameters()["control"] is True
+    assert not torch.equal(turn(authors), plain)
+    assert torch.equal(turn(authors, control=False), plain)
+    with pytest.raises(WeightsError, match="ControlNet"):
+        Diffusion(random_model()).under({"control": True})
+
+
+@pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
+def test_stable_diffusion_runs_with_the_empty_prompt(stable, prediction):
+    schedule = stable / "scheduler" / "scheduler_config.json"
+    write_json(schedule, {**STABLE_SCHEDULE, "prediction_type": prediction})
+    model = load_model(str(stable))
+    assert model.prompt is not None and model.prompt.shape == (1, 7, 12)
+    torch.manual_seed(3)
+    encoder = CLIPText(CLIPTextParams(**TEXT)).eval()
+    torch.testing.assert_close(model.prompt, encoder(torch.tensor([[4, 5, 0, 0, 0, 0, 0]])))
+    turn(stable)
+
+
+def test_kinds_of_prediction_agree_on_the_noise():
+    model = random_model()
+    latents, predicted = torch.randn(1, 4, SIDE, SIDE), model.noise
+    noise = predicted(latents, 500)
+    kept = float(model.diffusion.alphas_cumprod[500])
+    clean = (latents - (1 - kept) ** 0.5 * noise) / kept**0.5
+    for kind, output in (("sample", clean), ("v_prediction", kept**0.5 * noise - (1 - kept) ** 0.5 * clean)):
+        other = LatentDiffusion(model.unet, model.autoencoder, {**FFHQ_SCHEDULE, "prediction_type": kind})
+        other.unet = Answering(output)
+        torch.testing.assert_close(other.noise(latents, 500), noise, atol=1e-5, rtol=1e-4)
+
+
+class Answering(torch.nn.Module):
+    def __init__(self, answer: torch.Tensor) -> None:
+        super().__init__()
+        self.sample = answer
+
+    def forward(self, latents: torch.Tensor, step: torch.Tensor) -> Answering:
+        return self
+
+
+def test_without_weights_of_its_own_the_remedy_is_named():
+    with pytest.raises(WeightsError, match="no weights of its own") as caught:
+        build("diffusion", CPU)
+    assert "--model" in caught.value.hint and "anonface train" in caught.value.hint
+
+
+def remove(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def replace_config(part, **changes):
+    def change(folder):
+        file = folder / part / "config.json"
+        write_json(file, {**json.loads(file.read_text()), **changes})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "unet").rename(folder / "u"), "has no unet/"),
+        (lambda folder: (folder / "vqvae").rename(folder / "v"), "has no vqvae/ or vae/"),
+        (remove("unet/diffusion_pytorch_model.safetensors"), "has no diffusion_pytorch_model.safetensors or"),
+        (lambda folder: (folder / "unet" / "config.json").write_text("{"), "is no JSON"),
+        (lambda folder: (folder / "unet" / "config.json").write_text("[]"), "holds no configuration"),
+        (replace_config("unet", _class_name="Flux"), "describes a Flux"),
+        (replace_config("unet", block_out_channels=[16]), "describes no network"),
+        (replace_config("unet", block_out_channels=[16, 64]), "does not fit UNet2DModel"),
+        (lambda folder: drawn({**UNET, "in_channels": 9}).save_pretrained(folder / "unet"), "takes 9 channels"),
+        (lambda folder: drawn({**VQ, "out_channels": 1}).save_pretrained(folder / "vqvae"), "not one of RGB"),
+        (
+            lambda folder: write_json(
+                folder / "scheduler" / "scheduler_config.json", {**FFHQ_SCHEDULE, "rescale_betas_zero_snr": True}
+            ),
+            "pure noise",
+        ),
+        (
+            lambda folder: (folder / "unet" / "diffusion_pytorch_model.safetensors").write_bytes(b"\x80\x04junk"),
+            "not a checkpoint of tensors",
+        ),
+    ],
+)
+def test_a_wrong_folder_is_told_what_is_wrong(authors, spoil, message):
+    load_model(str(authors))
+    spoil(authors)
+    with pytest.raises(WeightsError, match=message) as caught:
+        load_model(str(authors))
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("missing", ["tokenizer", "text_encoder", "scheduler"])
+def test_a_text_model_needs_all_its_parts(stable, missing):
+    (stable / missing).rename(stable / "elsewhere")
+    with pytest.raises(WeightsError, match=missing):
+        load_model(str(stable))
+
+
+def test_a_prompt_of_another_width_is_refused(stable):
+    replace_config("text_encoder", hidden_size=15)(stable)
+    with pytest.raises(WeightsError, match="does not fit CLIPText"):
+        load_model(str(stable))
+
+
+def test_settings_are_checked(authors):
+    defaults = Diffusion(random_model()).parameters()
+    assert (defaults["steps"], defaults["transform"], defaults["background"]) == (50, "mix", "noised")
+    paper = Diffusion(random_model(), settings={"transform": "sign"}).parameters()
+    assert (paper["background"], paper["iterations"]) == ("trajectory", 1)
+    for settings in (
+        {"refine": 3},
+        {"steps": 0},
+        {"steps": 1001},
+        {"steps": "many"},
+        {"steps": True},
+        {"transform": "rot13"},
+        {"background": "none"},
+        {"iterations": 0},
+        {"control": "yes"},
+    ):
+        with pytest.raises(UsageError):
+            build("diffusion", CPU, {"model": str(authors), **settings})
+    with pytest.raises(UsageError, match="there is no transform"):
+        build("diffusion", CPU, {"model": "nowhere", "transform": "rot13"})  # before any file is looked at
+
+
+def test_the_region_is_where_aligned_faces_are():
+    region = fixed_region(64)
+    assert region[30, 32] and region[46, 32] and region[36, 17]
+    assert not region[10, 32] and not region[36, 8] and not region[60, 32]
+    assert region.flip(1).equal(region)
+    share = float(region.float().mean())
+    assert share == pytest.approx(float(fixed_region(256).float().mean()), abs=0.01)
+
+
+def test_intermediate_latents_are_erased(monkeypatch):
+    backend = Diffusion(gaussian_model(), settings={"steps": 4})
+    kept: list[torch.Tensor] = []
+
+    def keep(*arguments: object, **options: object) -> list[torch.Tensor]:
+        kept.extend(trajectory := inverted(*arguments, **options))
+        return trajectory
+
+    from anonface.backends import diffusion
+
+    inverted = diffusion.invert
+    monkeypatch.setattr(diffusion, "invert", keep)
+    faces = gaussian_faces(1)
+    backend.anonymize(faces, torch.ones(1, 1, 64, 64), [face_key()])
+    assert len(kept) == 5 and all(not latents.any() for latents in kept[1:])
+
+
+def test_other_sizes_and_unequal_numbers_are_refused():
+    backend = Diffusion(gaussian_model(), settings={"steps": 2})
+    faces, masks = gaussian_faces(2), torch.ones(2, 1, 64, 64)
+    with pytest.raises(ValueError, match="64 px"):
+        backend.anonymize(faces[..., :32], masks, [face_key(), face_key()])
+    with pytest.raises(ValueError, match="1 keys"):
+        backend.anonymize(faces, masks, [face_key()])

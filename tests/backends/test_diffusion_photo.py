@@ -1,0 +1,70 @@
+"""The diffusion backend through the pipeline, on a real photo and a model that loses nothing."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tiny_diffusion import gaussian_model
+
+from anonface.backends import base
+from anonface.backends.diffusion import Diffusion
+from anonface.container import decode, encode
+from anonface.keys import Key
+from anonface.pipeline import Anonymized, Engine
+
+KEY, OTHER = (Key.from_bytes(bytes([i]) * 32) for i in (1, 2))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(
+            base.BACKENDS, "diffusion", lambda device, settings: Diffusion(gaussian_model(64), device, settings)
+        )
+        return Engine("diffusion", "cpu", settings={"steps": 5, "iterations": 3})
+
+
+@pytest.fixture(scope="module")
+def photo() -> NDArray[np.uint8]:
+    """A public-domain portrait (Eileen Collins, NASA), at a size at which the face's square has some 256 px."""
+    from skimage.data import astronaut
+
+    return np.ascontiguousarray(cv2.resize(astronaut(), None, fx=1.5, fy=1.5, interpolation=cv2.INTER_CUBIC))
+
+
+@pytest.fixture(scope="module")
+def anonymized(engine: Engine, photo: NDArray[np.uint8]) -> Anonymized:
+    return engine.anonymize(photo, KEY)
+
+
+def face_error(a: NDArray[np.uint8], b: NDArray[np.uint8], where: NDArray[np.bool_]) -> float:
+    """Root mean square, in grey levels."""
+    return float(np.sqrt(((a.astype(float) - b)[where] ** 2).mean()))
+
+
+def test_the_right_key_brings_the_face_back_through_the_record(engine, photo, anonymized):
+    header = decode(encode(anonymized.header))
+    assert header.backend == "diffusion" and header.parameters["transform"] == "mix"
+    where = (anonymized.pixels != photo).any(2)
+    assert 0.01 < where.mean() < 0.3
+    right, wrong = (engine.recover(anonymized.pixels, key, header).pixels for key in (KEY, OTHER))
+    hidden, false = face_error(anonymized.pixels, photo, where), face_error(wrong, photo, where)
+    assert min(hidden, false) > 15
+    # A model that loses nothing writes fine noise, of which the photo's own grid of pixels keeps a part.
+    assert face_error(right, photo, where) < 0.75 * min(hidden, false)
+
+
+def test_the_salt_is_fresh_unless_consistent(engine, photo, anonymized):
+    first, second = (engine.anonymize(photo, KEY, consistent=True).pixels for _ in range(2))
+    assert np.array_equal(first, second) and not np.array_equal(first, anonymized.pixels)
+
+
+def test_other_settings_at_recovery_give_way_to_the_record(engine, anonymized):
+    engine.backend, kept = engine.backend.under({"steps": 2}), engine.backend
+    try:
+        again = engine.recover(anonymized.pixels, KEY, anonymized.header).pixels
+    finally:
+        engine.backend = kept
+    assert np.array_equal(again, engine.recover(anonymized.pixels, KEY, anonymized.header).pixels)

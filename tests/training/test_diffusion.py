@@ -1,0 +1,126 @@
+"""A step of the autoencoder's and of the noise prediction's training, on small networks and the real generator."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from anonface.backends.diffusion_files import load_model
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.errors import UsageError
+from anonface.models.attributes import MobileNetV2Features
+from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
+from anonface.training import run
+from anonface.training.diffusion import AutoencoderObjective, FacePool, NoiseObjective, relit
+from anonface.training.loop import Objective, step_generator
+from anonface.training.run import Request, train_command
+
+SIDE = 64  # px of a face, eight times a latent's
+SMALL_UNET = {**OWN_UNET, "sample_size": SIDE // 8, "block_out_channels": [32, 32, 32], "layers_per_block": 1}
+SMALL_AUTOENCODER = {**OWN_AUTOENCODER, "sample_size": SIDE, "block_out_channels": [16, 16, 16, 16]}
+
+
+class DrawnFaces(FacePool):
+    """Smooth random pictures in place of rendered faces."""
+
+    def __init__(self, side: int = SIDE) -> None:
+        self.size, self.fresh, self.side = 6, 1, side
+        self.images = torch.empty(0, 3, side, side, dtype=torch.uint8)
+
+    def render(self, count: int, rng: torch.Generator) -> Tensor:
+        coarse = torch.rand(count, 3, 8, 8, generator=rng)
+        faces = torch.nn.functional.interpolate(coarse, (self.side, self.side), mode="bicubic")
+        return (faces.clamp(0, 1) * 255).to(torch.uint8)
+
+
+def small_model() -> LatentDiffusion:
+    torch.manual_seed(0)
+    return LatentDiffusion(build(SMALL_UNET), build(SMALL_AUTOENCODER), OWN_SCHEDULE)
+
+
+def descend(objective: Objective, steps: int, rate: float) -> list[dict[str, float]]:
+    parameters = [p for module in objective.modules().values() for p in module.parameters() if p.requires_grad]
+    optimiser = torch.optim.Adam(parameters, rate)
+    history = []
+    for step in range(steps):
+        losses = objective.losses(step_generator(1, step), step)
+        assert all(torch.isfinite(loss) for loss in losses.values()), losses
+        optimiser.zero_grad()
+        torch.stack([loss for name, loss in losses.items() if not name.startswith("_")]).sum().backward()
+        optimiser.step()
+        history.append({name: float(loss.detach()) for name, loss in losses.items()})
+    return history
+
+
+def test_the_autoencoder_learns_to_reconstruct_and_to_repeat_itself():
+    torch.manual_seed(0)
+    features = MobileNetV2Features().requires_grad_(False)
+    objective = AutoencoderObjective(small_model(), features, DrawnFaces(), batch=2)
+    history = descend(objective, 5, 2e-3)
+    assert set(history[0]) == {"pixels", "perceived", "idempotent", "unit", "_psnr"}
+    assert history[-1]["pixels"] < history[0]["pixels"] and history[-1]["_psnr"] > history[0]["_psnr"]
+    assert all(row["idempotent"] > 0 for row in history)
+    assert objective.sheet().shape == (4 * SIDE, 3 * SIDE, 3)
+    encoder, decoder = objective.model.autoencoder.encoder, objective.model.autoencoder.decoder
+    assert encoder.conv_in.weight.grad.any() and decoder.conv_in.weight.grad.any()
+    assert all(p.grad is None for p in objective.model.unet.parameters())
+
+
+def test_turned_latents_change_inside_the_region_alone():
+    objective = AutoencoderObjective(small_model(), MobileNetV2Features(), DrawnFaces(), batch=2)
+    latents = torch.randn(2, 4, SIDE // 8, SIDE // 8)
+    turned = objective._turned(latents, torch.Generator().manual_seed(1))
+    assert torch.equal(turned[..., ~objective.region], latents[..., ~objective.region])
+    assert not torch.isclose(turned[..., objective.region], latents[..., objective.region]).any(1).all()
+
+
+def test_the_noise_prediction_learns_and_its_average_ships():
+    objective = NoiseObjective(small_model(), DrawnFaces(), batch=4)
+    before = [p.clone() for p in objective.average.module.parameters()]
+    history = descend(objective, 8, 2e-3)
+    assert history[-1]["noise"] < history[0]["noise"]
+    assert all(p.grad is None for p in objective.model.autoencoder.parameters())
+    shipped = objective.deployable()["diffusion-unet"]
+    moved = [not torch.equal(a, b) for a, b in zip(before, objective.average.module.parameters(), strict=True)]
+    assert any(moved) and shipped.keys() == objective.model.unet.state_dict().keys()
+    assert not torch.equal(shipped["conv_in.weight"], objective.model.unet.state_dict()["conv_in.weight"])
+    assert objective.sheet().shape == (4 * SIDE, SIDE, 3)
+
+
+def test_a_pool_replaces_its_faces_little_by_little():
+    rng = torch.Generator().manual_seed(1)
+    faces = FacePool(load_generator(), load_mapping(), size=3, fresh=1)
+    drawn = faces.draw(2, rng)
+    assert drawn.shape == (2, 3, 256, 256) and drawn.std() > 0.2 and drawn.min() >= -1 and drawn.max() <= 1
+    faces.draw(2, rng)
+    kept = faces.images.clone()
+    faces.draw(2, rng)
+    assert len(faces.images) == 3
+    assert torch.equal(faces.images[:2], kept[1:]) and not torch.equal(faces.images[2], kept[2])
+
+
+def test_other_light_is_a_function_of_the_stream():
+    faces = torch.rand(3, 3, 8, 8) * 2 - 1
+    first, again, other = (relit(faces, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other) and not torch.equal(first, faces)
+
+
+def test_a_run_of_both_recipes_is_a_model(tmp_path, monkeypatch):
+    """The folder of the two runs can be named with --model; the second run takes the first one's autoencoder."""
+    monkeypatch.setattr(run, "_pool", lambda request, batch: DrawnFaces(256))
+    monkeypatch.setattr(run, "_features", lambda: MobileNetV2Features().requires_grad_(False))
+    monkeypatch.setattr(run, "_pace", lambda what, device: (1, 1))
+    monkeypatch.setattr(AutoencoderObjective, "sheet", lambda self: None)
+    monkeypatch.setattr(NoiseObjective, "sheet", lambda self: None)
+    for recipe in ("autoencoder", "diffusion"):
+        list(train_command(recipe, Request(tmp_path, steps=1)))
+    model = load_model(str(tmp_path))
+    assert (model.resolution, model.side, model.channels) == (256, 32, 4)
+    files = list(tmp_path.glob("*/*.safetensors"))
+    assert len(files) == 2 and 40e6 < sum(file.stat().st_size for file in files) <= 45e6
+
+
+def test_only_what_draws_its_data_on_the_device_may_leave_the_cpu(tmp_path):
+    with pytest.raises(UsageError, match="trained on the CPU only"):
+        next(train_command("flow", Request(tmp_path, device="cuda")))
