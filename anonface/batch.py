@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -31,7 +31,7 @@ from anonface.errors import (
     OutputError,
     UsageError,
 )
-from anonface.imagefile import MAX_PIXELS, Photo, check_output, encode_photo, read_file, read_photo, write_atomic
+from anonface.imagefile import MAX_PIXELS, Photo, check_output, encode_photo, read_file, read_photo, write_together
 from anonface.keys import Argon2, Key
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def anonymize(
     kdf: Argon2 | None = None,
     sidecar: str | Path | None = None,
     quality: int = QUALITY,
+    keep_metadata: bool = False,
     overwrite: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> Anonymized:
@@ -99,6 +100,7 @@ def anonymize(
         kdf: how ``key`` was stretched from a passphrase, when it was; goes into the record.
         sidecar: write the record into this file instead of into the image.
         quality: of JPEG, 1 to 100; the other formats are lossless.
+        keep_metadata: keep how the photo was taken (exposure, lens, density), nothing of where, when or by whom.
         overwrite: replace ``output`` where it exists.
         max_pixels: larger photos are refused.
 
@@ -115,7 +117,7 @@ def anonymize(
     ready = engine() if callable(engine) else engine
     result = ready.anonymize(opened.pixels, key, consistent=consistent or stateless, boxes=tuple(boxes), kdf=kdf)
     if target:
-        data = _encoded(target, opened, result.pixels, quality)
+        data = _encoded(target, opened, result.pixels, quality, keep_metadata)
         record = None if stateless else container.encode(result.header)
         if record and not beside:
             data = container.embed(data, record)
@@ -225,27 +227,19 @@ def open_photo(photo: Pixels | str | Path, max_pixels: int = MAX_PIXELS) -> tupl
     return data, opened
 
 
-def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int) -> bytes:
-    made = Photo(pixels, opened.alpha, opened.icc, opened.format)
-    return encode_photo(made, format=format_of(target), quality=quality)
+def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int, keep_metadata: bool = False) -> bytes:
+    return encode_photo(replace(opened, pixels=pixels), format_of(target), quality, keep_metadata)
 
 
 def _write(target: Path, data: bytes, sidecar: Path | None, record: bytes | None, overwrite: bool) -> None:
-    """The record first: a photo without its record could never be led back."""
+    """The photo, and the record that leads it back before it, or neither."""
     for file in filter(None, (target, sidecar)):
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"the folder {file.parent} cannot be made: {error.strerror}") from error
-    fresh = sidecar is not None and not sidecar.exists()
-    if sidecar and record is not None:
-        write_atomic(sidecar, record, overwrite=overwrite)
-    try:
-        write_atomic(target, data, overwrite=overwrite)
-    except BaseException:
-        if sidecar and fresh:
-            sidecar.unlink(missing_ok=True)
-        raise
+    records = [(sidecar, record)] if sidecar and record is not None else []
+    write_together([*records, (target, data)], overwrite)
 
 
 # --- Which photos, and what they become ------------------------------------------------------------------------------

@@ -83,6 +83,10 @@ Parser = Annotated[str, typer.Option(help="landmarks, bisenet or parsenet.")]
 Refine = Annotated[int | None, typer.Option(min=0, help="Optimisation steps a face. 0: the networks alone.")]
 Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
 Quality = Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG; default 95. Others are lossless.")]
+KeepMetadata = Annotated[
+    bool,
+    typer.Option("--keep-metadata", help="Keep how it was taken: exposure, lens, density; no place, date, device."),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
 SkipExisting = Annotated[bool, typer.Option("--skip-existing", help="Pass over photos whose output exists.")]
 Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="Look into folders of folders.")]
@@ -103,9 +107,19 @@ def main() -> None:
     """Entry point of the ``anonface`` command."""
     import signal
 
+    _forbid_core_dumps()
     # As an exception, so that a terminated run tidies up and reports as an interrupted one does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     sys.exit(run(sys.argv[1:]))
+
+
+def _forbid_core_dumps() -> None:
+    """A crash must not leave the memory, keys in it, on the disk."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which writes none unless told to
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def run(args: Sequence[str]) -> int:
@@ -305,6 +319,7 @@ def anonymize(
     ] = None,
     format: Format = None,
     quality: Quality = None,
+    keep_metadata: KeepMetadata = False,
     overwrite: Overwrite = False,
     skip_existing: SkipExisting = False,
     recursive: Recursive = False,
@@ -341,6 +356,7 @@ def anonymize(
             kdf=kdf,
             sidecar=job.sidecar,
             quality=quality or batch.QUALITY,
+            keep_metadata=keep_metadata,
             overwrite=overwrite,
             max_pixels=max_pixels,
         )

@@ -6,7 +6,7 @@ from fake import FakeEngine
 from PIL import Image
 
 import anonface
-from anonface import Key, anonymize, recover
+from anonface import Key, anonymize, imagefile, recover
 from anonface.batch import Job, check_target, explained, plan, run
 from anonface.container import embed, extract
 from anonface.errors import ContainerError, DeviceError, ImageError, NoFaceError, OutputError, UsageError
@@ -232,12 +232,14 @@ def test_the_record_outlives_only_what_keeps_it(here, pixels):
 def test_no_record_stays_without_its_photo(here, pixels, monkeypatch):
     Image.fromarray(pixels).save("a.png")
 
-    def full(path, data, overwrite=False):
-        if str(path).endswith(".png"):
-            raise OutputError("the disk is full")
-        path.write_bytes(data)
+    write = imagefile._write_new
 
-    monkeypatch.setattr("anonface.batch.write_atomic", full)
+    def full(path, data, mode):
+        if data.startswith(b"\x89PNG"):
+            raise OSError("the disk is full")
+        write(path, data, mode)
+
+    monkeypatch.setattr(imagefile, "_write_new", full)
     with pytest.raises(OutputError):
         anonymize("a.png", KEY, "b.png", sidecar="b.anf", engine=FakeEngine)
     assert [file.name for file in here.iterdir()] == ["a.png"]
