@@ -123,7 +123,8 @@ def read_photo(data: bytes, max_pixels: int = MAX_PIXELS, name: str = "") -> Pho
     except Exception as error:  # hostile bytes make a decoder raise anything; none of it is this program's bug
         if re.search(r"too large|too much memory", str(error), re.IGNORECASE):
             raise LimitError(f"{label} holds compressed metadata that unfolds beyond bounds", "remove it") from None
-        raise ImageError(f"{label} is truncated or damaged ({error})", "use an intact copy") from None
+        reason = " ".join(str(error).split())
+        raise ImageError(f"{label} is truncated or damaged ({reason})", "use an intact copy") from None
 
 
 def encode_photo(photo: Photo, format: str = "png", quality: int = 95, keep_metadata: bool = False) -> bytes:
