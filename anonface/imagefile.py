@@ -79,7 +79,8 @@ def read_file(path: PathLike) -> bytes:
     try:
         with Path(name).open("rb") as file:
             before = os.fstat(file.fileno())
-            data = file.read(MAX_FILE_BYTES + 1)
+            size = before.st_size if stat.S_ISREG(before.st_mode) else MAX_FILE_BYTES
+            data = file.read(min(size, MAX_FILE_BYTES) + 1)  # as much memory is taken, whatever the file has
             after = os.fstat(file.fileno())
     except (OSError, ValueError) as error:
         raise ImageError(f"{name!r} cannot be read: {_reason(error)}") from None
