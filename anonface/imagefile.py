@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import stat
-import struct
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,12 +34,11 @@ SIDE_LIMITS = {"png": 2**31 - 1, "webp": 16_383, "jpeg": 65_535}  # px, of the f
 # Read when Pillow can: HEIF takes pillow-heif, AVIF a build with it. Vector and container formats are left out.
 READABLE = ("PNG", "JPEG", "MPO", "WEBP", "TIFF", "BMP", "GIF", "PPM", "AVIF", "HEIF")
 HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"}
-BOXES = {b"ftyp", b"meta", b"mdat", b"moov", b"free", b"skip"}  # of HEIF and AVIF, that make up the picture
 ORIENTATION = 0x0112  # EXIF
 SUBFILE_TYPE, DNG_VERSION = 254, 50706  # TIFF
 PNG_END = b"IEND\xae\x42\x60\x82"
-# A JPEG marker inside or after entropy-coded data; 00 is a stuffed byte, D0-D7 are restarts, FF fills.
-JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+
+_PILLOW_LIMIT = threading.Lock()
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -271,12 +270,9 @@ def _check_size(data: bytes, label: str) -> None:
 def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
     """:func:`read_photo` without the translation of Pillow's errors."""
     import numpy as np
-    from PIL import Image
 
     _enable_heif(data, label)
-    Image.init()
-    formats = [name for name in READABLE if name in Image.OPEN]
-    image: Image.Image = Image.open(io.BytesIO(data), formats=formats)
+    image = _open(data)
     kind = image.format or ""
     width, height = image.size
     if width * height > max_pixels:
@@ -293,7 +289,7 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
     if DNG_VERSION in tags or tags.get(SUBFILE_TYPE, 0) & 1:
         raise ImageError(f"{label} is a raw photo, of which only a preview can be read", "develop it first")
     if kind == "PNG":
-        Image.open(io.BytesIO(data), formats=formats).verify()  # every checksum; load() stops earlier
+        _open(data).verify()  # every checksum; load() stops earlier
         if PNG_END not in data:
             raise ImageError(f"{label} is truncated", "use an intact copy")
     image.load()
@@ -320,9 +316,23 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
         notes += remarks
     if kind in ("AVIF", "HEIF") and _is_deep_heif(image, data):
         notes.append("more than 8 bits a channel were reduced to 8")
-    if trailing := _bytes_after(data, kind):
+    if trailing := metadata.bytes_behind(data, kind):
         notes.append(f"{trailing} bytes behind the picture were left out")
     return Photo(pixels, alpha, icc, kind.lower(), tuple(notes), deep, exposure)
+
+
+def _open(data: bytes) -> Image:
+    """Look at the head of a file, whatever it says of its size; Pillow's own limit gives way to the one asked for."""
+    from PIL import Image
+
+    Image.init()
+    formats = [name for name in READABLE if name in Image.OPEN]
+    with _PILLOW_LIMIT:  # which holds for all threads
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            return Image.open(io.BytesIO(data), formats=formats)
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
 
 
 def _enable_heif(data: bytes, label: str) -> None:
@@ -388,48 +398,6 @@ def _to_rgb(image: Image, icc: bytes | None) -> tuple[Image, bytes | None, list[
     return turned, None, [f"converted from {space} to sRGB through its profile"]
 
 
-def _bytes_after(data: bytes, kind: str) -> int:
-    """How many bytes follow the end of the (first) picture: a video, further pictures, anything."""
-    if kind == "JPEG":
-        return _bytes_after_jpeg(data)
-    if kind == "PNG":
-        at, name = 8, b""
-        while name != b"IEND" and at + 8 <= len(data):
-            size, name = struct.unpack_from(">I4s", data, at)
-            at += 12 + size
-        return max(len(data) - at, 0)
-    if kind == "WEBP":
-        size = int.from_bytes(data[4:8], "little")
-        return max(len(data) - 8 - size - size % 2, 0)
-    if kind in ("AVIF", "HEIF"):
-        return _bytes_of_other_boxes(data)
-    return 0
-
-
-def _bytes_of_other_boxes(data: bytes) -> int:
-    """What a HEIF or AVIF file holds in boxes that no picture needs, as motion photos do."""
-    at = other = 0
-    while at + 8 <= len(data):
-        size, name = struct.unpack_from(">I4s", data, at)
-        if size < 8:  # to the end of the file, or of 64 bits
-            size = int.from_bytes(data[at + 8 : at + 16]) if size == 1 else len(data) - at
-        size = min(max(size, 8), len(data) - at)
-        other += 0 if name in BOXES else size
-        at += size
-    return other + len(data) - at
-
-
-def _bytes_after_jpeg(data: bytes) -> int:
-    at = 2
-    while marker := JPEG_MARKER.search(data, at):
-        at = marker.end()
-        if marker.group() == b"\xff\xd9":
-            return len(data) - at
-        if at + 2 <= len(data):
-            at += struct.unpack_from(">H", data, at)[0]
-    return 0
-
-
 # --- Writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -493,7 +461,10 @@ def _sync_folder(folder: Path) -> None:
     """See a new name onto the disk, where folders can be synchronised."""
     if os.name != "posix":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return  # a folder that may be written but not read
     try:
         os.fsync(descriptor)
     except OSError:

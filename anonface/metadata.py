@@ -1,11 +1,13 @@
 """What of a photo's metadata may travel: colours, and how it was taken. No text, no date, no place, no device.
 
 Nothing is copied. What is kept is read as numbers, held against the range that such numbers have, and written anew.
+What lies behind a picture never travels; it is measured, to be reported.
 """
 
 from __future__ import annotations
 
 import numbers
+import re
 import struct
 from collections.abc import Mapping
 from fractions import Fraction
@@ -16,6 +18,10 @@ COLOUR_TAGS = (b"wtpt", b"chad", b"rXYZ", b"gXYZ", b"bXYZ", b"rTRC", b"gTRC", b"
 OPTIONAL_TAGS = {b"chad"}
 CURVE_PARAMETERS = (1, 3, 4, 5, 7)  # of parametric curves, by their function type
 D50 = struct.pack(">3i", 63190, 65536, 54061)  # s15Fixed16
+
+BOXES = {b"ftyp", b"meta", b"mdat", b"moov", b"free", b"skip"}  # of HEIF and AVIF, that make up the picture
+# A JPEG marker inside or after entropy-coded data; 00 is a stuffed byte, D0-D7 are restarts, FF fills.
+JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 
 EXIF_IFD = 0x8769
 # How a photo was taken: tag -> the least and the greatest value that makes sense.
@@ -83,6 +89,28 @@ def exposure(root: Mapping[int, object], exif: Mapping[int, object]) -> bytes | 
     if kept := _within(exif, EXPOSURE_TAGS):
         block.get_ifd(EXIF_IFD).update(kept)
     return block.tobytes() if len(block) or kept else None
+
+
+def bytes_behind(data: bytes, kind: str) -> int:
+    """How many bytes follow the end of a file's (first) picture: a video, further pictures, anything.
+
+    Args:
+        kind: the file's format, as Pillow names it.
+    """
+    if kind == "JPEG":
+        return _bytes_behind_jpeg(data)
+    if kind == "PNG":
+        at, name = 8, b""
+        while name != b"IEND" and at + 8 <= len(data):
+            size, name = struct.unpack_from(">I4s", data, at)
+            at += 12 + size
+        return max(len(data) - at, 0)
+    if kind == "WEBP":
+        size = int.from_bytes(data[4:8], "little")
+        return max(len(data) - 8 - size - size % 2, 0)
+    if kind in ("AVIF", "HEIF"):
+        return _bytes_of_other_boxes(data)
+    return 0
 
 
 # --- Profiles --------------------------------------------------------------------------------------------------------
@@ -161,3 +189,30 @@ def _within(tags: Mapping[int, object], ranges: Mapping[int, tuple[Fraction, Fra
         if least <= number <= greatest:
             kept[tag] = int(number) if tag in INTEGERS else IFDRational(number.numerator, number.denominator)
     return kept
+
+
+# --- Behind the picture ----------------------------------------------------------------------------------------------
+
+
+def _bytes_of_other_boxes(data: bytes) -> int:
+    """What a HEIF or AVIF file holds in boxes that no picture needs, as motion photos do."""
+    at = other = 0
+    while at + 8 <= len(data):
+        size, name = struct.unpack_from(">I4s", data, at)
+        if size < 8:  # to the end of the file, or of 64 bits
+            size = int.from_bytes(data[at + 8 : at + 16]) if size == 1 else len(data) - at
+        size = min(max(size, 8), len(data) - at)
+        other += 0 if name in BOXES else size
+        at += size
+    return other + len(data) - at
+
+
+def _bytes_behind_jpeg(data: bytes) -> int:
+    at = 2
+    while marker := JPEG_MARKER.search(data, at):
+        at = marker.end()
+        if marker.group() == b"\xff\xd9":
+            return len(data) - at
+        if at + 2 <= len(data):
+            at += struct.unpack_from(">H", data, at)[0]
+    return 0

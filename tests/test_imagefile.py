@@ -309,6 +309,9 @@ def test_size_limits_come_before_decoding() -> None:
     lie = png(20_000, 10_000, 8, 2, b"")
     with pytest.raises(LimitError):
         read_photo(lie)
+    with pytest.raises(ImageError):  # what was allowed is tried, whatever Pillow would allow
+        read_photo(lie, max_pixels=200_000_000)
+    assert Image.MAX_IMAGE_PIXELS
     with pytest.raises(LimitError, match="10,000"):
         read_photo(png(100, 101, 8, 2, b""), max_pixels=10_000)
     with pytest.raises(LimitError, match="64,000,000"):
@@ -462,6 +465,19 @@ def test_folders(tmp_path: Path) -> None:
         check_output(tmp_path / "file" / "out.png")
     with pytest.raises(OutputError, match="not a file"):
         check_output(tmp_path, overwrite=True)
+
+
+def test_a_folder_that_cannot_be_read_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def no_folders(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags == os.O_RDONLY:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", no_folders)
+    write_atomic(tmp_path / "out.png", b"data")
+    assert (tmp_path / "out.png").read_bytes() == b"data"
 
 
 def test_a_read_only_folder_is_found_early() -> None:
