@@ -36,6 +36,7 @@ READABLE = ("PNG", "JPEG", "MPO", "WEBP", "TIFF", "BMP", "GIF", "PPM", "AVIF", "
 HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"}
 ORIENTATION = 0x0112  # EXIF
 SUBFILE_TYPE, DNG_VERSION = 254, 50706  # TIFF
+SRGB_GAMMA = 0.45455  # as PNG says it
 PNG_END = b"IEND\xae\x42\x60\x82"
 
 _PILLOW_LIMIT = threading.Lock()
@@ -295,6 +296,9 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
     image.load()
     orientation, exposure = _exif(image)
     icc = image.info.get("icc_profile") or None
+    gamma = image.info.get("gamma", SRGB_GAMMA)
+    if not icc and "srgb" not in image.info and abs(gamma - SRGB_GAMMA) > 0.01:
+        notes.append(f"a gamma of {gamma:.3g} was left out, so that it may look lighter or darker")
     alpha = None
     deep = deepcolour.read(image, data, kind, label)
     if deep is not None:

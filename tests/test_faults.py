@@ -595,7 +595,7 @@ def loading(load):
     """An engine that loads something when it is made."""
 
     class Loading(FakeEngine):
-        def __init__(self, *settings):
+        def __init__(self, *settings, **more):
             load()
 
     return Loading
@@ -704,7 +704,7 @@ def test_device_lost(refused, monkeypatch):
     devices = []
 
     class Losing(FakeEngine):
-        def __init__(self, backend, device, *settings):
+        def __init__(self, backend, device, *settings, **more):
             devices.append(device)
             self.device_name = device
 
@@ -715,6 +715,18 @@ def test_device_lost(refused, monkeypatch):
     monkeypatch.setattr("anonface.pipeline.Engine", Losing)
     refused(70, "a.png", "--device", "cuda:0", says="lost")
     assert devices == ["cuda:0"]
+
+
+def test_a_crash_leaves_no_memory_on_the_disk(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["anonface", "--version"])
+
+    def work():
+        resource.setrlimit(resource.RLIMIT_CORE, (4096, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        with pytest.raises(SystemExit):
+            cli.main()
+        return resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
+
+    assert ended(child(work)) == 1
 
 
 # --- Canaries --------------------------------------------------------------------------------------------------------

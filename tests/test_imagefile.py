@@ -244,6 +244,14 @@ def test_a_preview_is_not_taken_for_the_photo() -> None:
             read_photo(saved(image, "TIFF", tiffinfo=directory))
 
 
+def test_a_gamma_that_is_lost_is_noted() -> None:
+    rows = (b"\0" + bytes(range(12))) * 4
+    linear, usual = (png_chunk(b"gAMA", struct.pack(">I", gamma)) for gamma in (100_000, 45_455))
+    assert read_photo(png(4, 4, 8, 2, rows, usual)).notes == ()
+    assert "gamma of 1 was left out" in read_photo(png(4, 4, 8, 2, rows, linear)).notes[0]
+    assert read_photo(png(4, 4, 8, 2, rows, png_chunk(b"sRGB", b"\0"), linear)).notes == ()
+
+
 def heic(image: Image.Image, **options: object) -> bytes:
     pytest.importorskip("pillow_heif").register_heif_opener()
     return saved(image, "HEIF", **options)
