@@ -31,7 +31,7 @@ from anonface.imagefile import encode_photo, read_photo
 from anonface.keys import Argon2
 
 MAX_PIXELS = 1_000_000
-SECONDS = 5.0  # that one file may take
+SECONDS = 5.0  # of the processor's time that one file may take
 INTERESTING = (0, 1, 7, 8, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 
 
@@ -227,10 +227,12 @@ def main() -> int:
     while (now := time.monotonic()) < began + 60 * options.minutes:
         name = chance.choice(names)
         data = mutated(chance.choice(seeds[name]), seeds[name], chance)
+        before = time.process_time()
         try:
             outcomes[f"{name}: {TARGETS[name][1](data)}"] += 1
-            slowest = max(slowest, time.monotonic() - now)
-            assert time.monotonic() - now < SECONDS, "too slow"
+            taken = time.process_time() - before
+            slowest = max(slowest, taken)
+            assert taken < SECONDS, "too slow"
         except BaseException:
             file = Path(f"fuzz-{hashlib.sha256(data).hexdigest()[:12]}.bin")
             file.write_bytes(data)
