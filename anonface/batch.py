@@ -383,8 +383,8 @@ class Job:
 
     @property
     def outputs(self) -> tuple[Path, ...]:
-        """The files that the job writes."""
-        return (self.target, self.sidecar) if self.sidecar and self.direction == "anonymize" else (self.target,)
+        """The files that the job writes, the photo last."""
+        return (self.sidecar, self.target) if self.sidecar and self.direction == "anonymize" else (self.target,)
 
 
 def plan(

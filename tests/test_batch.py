@@ -308,7 +308,7 @@ def test_a_target_in_a_folder_to_be_made(here):
 
 def test_outputs_of_a_job():
     assert Job("recover", "a", "b", "c").outputs == ("b",)
-    assert Job("anonymize", "a", "b", "c").outputs == ("b", "c")
+    assert Job("anonymize", "a", "b", "c").outputs == ("c", "b")
 
 
 # --- The library -----------------------------------------------------------------------------------------------------
