@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -639,7 +639,8 @@ def _do(
                 there = replace(settings, keep_faces=settings.keep_faces and settings.keep_faces.absolute())
                 make = partial(_on_worker, making, keys.elsewhere(), kdf, there, options)
                 gpu = None if settings.device == "auto" else settings.device.startswith("cuda")
-                cluster.run(jobs, make, tell, rules, workers=order.workers, gpu=gpu)
+                with redirect_stdout(sys.stderr):  # Ray has its own things to say
+                    cluster.run(jobs, make, tell, rules, workers=order.workers, gpu=gpu)
         except AnonfaceError as error:
             fatal = error
         except KeyboardInterrupt:

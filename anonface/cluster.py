@@ -189,8 +189,9 @@ class _Crew:
         if hand is None:
             self._stillborn += 1
             if self._stillborn >= ATTEMPTS:
+                reason = str(error).strip().splitlines()[-1]
                 raise DeviceError(
-                    "Ray's workers die before they begin", "is anonface installed on every node?"
+                    f"Ray's workers die before they begin: {reason}", "install the same anonface on every node"
                 ) from error
         elif hand.rendered and self._journal.finished(hand.job.outputs):
             self._settle(hand, hand.rendered)
