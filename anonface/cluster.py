@@ -128,6 +128,7 @@ class _Crew:
         self._journal, self._rules = rules.journal or Journal(None), replace(rules, journal=None)
         # Workers know no working directory of ours: they get absolute paths, and outcomes the user's.
         self._waiting = deque(_InHand(index, _absolute(job)) for index, job in enumerate(jobs))
+        self._idle: list[Any] = []
         self._calls: dict[Any, tuple[Any, _InHand | None]] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._told = 0
@@ -167,7 +168,9 @@ class _Crew:
             answer = self._ray.get(call)
         except self._ray.exceptions.RayActorError as error:
             self._mourn(hand, error)
-            if self._waiting:
+            if self._waiting and self._idle:
+                self._call(self._idle.pop(), self._waiting.popleft())
+            elif self._waiting:
                 self._call(self._hire())
             return
         if hand and hand.rendered is None and answer[1]:
@@ -183,6 +186,8 @@ class _Crew:
             self._settle(hand, answer if hand.rendered else answer[0])
         if self._waiting and not self._ends():
             self._call(worker, self._waiting.popleft())
+        else:
+            self._idle.append(worker)
 
     def _mourn(self, hand: _InHand | None, error: Exception) -> None:
         """A worker died: its photo lies there whole, is tried again, or is given up."""
