@@ -752,7 +752,8 @@ def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, monkeypat
     args = ["anonymize", "album", "-o", "out", "--key-file", key, "--json"]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     process = forked([*args, "--report", "report.json"], monkeypatch, pipeline__Engine=Hesitant)
-    while not Path("here").exists():
+    patience = time.monotonic() + 60
+    while not Path("here").exists() and time.monotonic() < patience:
         time.sleep(0.01)
     os.kill(process, signum)
     assert ended(process) == code

@@ -149,7 +149,10 @@ def make_stuck(folder):
 
 
 def kill_the_stuck_one():
+    patience = time.monotonic() + 120
     while not (pid := Path("notes/pid")).exists() or not pid.read_text().endswith("."):
+        if time.monotonic() > patience:
+            return
         time.sleep(0.01)
     os.kill(int(pid.read_text()[:-1]), signal.SIGKILL)
 
