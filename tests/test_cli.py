@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -12,12 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake import FakeEngine
+from fake import SIDE, FakeEngine
 from PIL import Image
 
 from anonface import cli
 from anonface.errors import DeviceError, WeightsError
+from anonface.imagefile import write_atomic
 from anonface.keys import Argon2, Key
+
+JOURNAL = re.compile(r"\.anonface-[0-9a-f]{16}\.journal$")
 
 
 @pytest.fixture(autouse=True)
@@ -460,7 +464,7 @@ def test_an_engine_that_cannot_be_had_stops_the_run(anonface, key, monkeypatch):
     photo("a.png")
     photo("b.png")
 
-    def missing(*_):
+    def missing(*_, **__):
         raise WeightsError("weights 'generator' could not be had", "unset ANONFACE_OFFLINE")
 
     monkeypatch.setattr("anonface.pipeline.Engine", missing)
@@ -495,8 +499,14 @@ def test_interrupted(anonface, key, monkeypatch):
     monkeypatch.setattr("anonface.pipeline.Engine", Interrupted)
     code, out, err = anonface("anonymize", "a.png", "b.png", "c.png", "--key-file", key, "--json")
     assert code == json.loads(out)["exit"] == 130
-    assert "3 photos: 1 done, 2 not reached" in err
-    assert names(".") == ["a.anon.png", "a.png", "b.png", "c.png", "k.bin"]
+    assert "3 photos: 1 done, 2 not reached" in err and "--resume" in err
+    assert [name for name in names(".") if not JOURNAL.match(name)] == [
+        "a.anon.png",
+        "a.png",
+        "b.png",
+        "c.png",
+        "k.bin",
+    ]
 
 
 def test_strange_names(anonface, key):
@@ -515,6 +525,321 @@ def test_what_a_photo_leaves_behind_is_noted(anonface, key):
     Path("a.jpg").write_bytes(Path("a.jpg").read_bytes() + b"a video behind the picture")
     code, _, err = anonface("anonymize", "a.jpg", "--key-file", key)
     assert code == 0 and "26 bytes behind the picture were left out" in err
+
+
+def test_results_are_named_as_asked(anonface, key):
+    photo("album/a.png")
+    photo("album/a.jpg", format="jpeg")
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 2
+    code, _, _ = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--name", "{stem}{suffix}.anon{ext}")
+    assert code == 0 and names("out") == ["a.jpg.anon.png", "a.png.anon.png"]
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key, "--name", "{shoe}{ext}")[0] == 2
+    code, _, _ = anonface("recover", "out", "-o", "back", "--key-file", key, "--name", "{stem}{ext}")
+    assert code == 0 and names("back") == ["a.jpg.png", "a.png.png"]
+
+
+def test_a_report_says_the_same_as_the_summary(anonface, key):
+    for name, shade in (("a.png", 120), ("black.png", 0)):
+        photo(f"album/{name}", shade)
+    Path("album/text.jpg").write_text("no picture")
+    code, out, _ = anonface(
+        *("anonymize", "album", "-o", "out", "--no-face", "copy", "--key-file", key),
+        *("--report", "new/report.json", "--json"),
+    )
+    report = json.loads(Path("new/report.json").read_text())
+    assert code == 3 and report == json.loads(out)
+    done, copied, failed = (report["photos"][i] for i in range(3))
+    assert done["state"] == "done" and done["tier"] == "none" and done["seconds"] > 0 and done["warnings"] == []
+    assert [face["kind"] for face in done["faces"]] == ["synth"]
+    assert copied["state"] == "copied" and copied["faces"] == [] and copied["warnings"]
+    assert failed["state"] == "failed" and failed["output"] is None and failed["error"]["code"] == 4
+
+
+def test_a_report_that_must_not_be_written(anonface, key):
+    photo("a.png")
+    Path("there.json").touch()
+    for name, expected in (("there.json", 10), ("a.png", 10), ("a.anon.png", 2)):
+        code, _, _ = anonface("anonymize", "a.png", "--key-file", key, "--report", name)
+        assert code == expected and names(".") == ["a.png", "k.bin", "there.json"]
+    assert anonface("anonymize", "a.png", "--key-file", key, "--report", "a.png", "--overwrite")[0] == 2
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(("policy", "state"), [("fail", "failed"), ("copy", "copied"), ("skip", "skipped")])
+def test_what_becomes_of_a_photo_without_a_face(anonface, key, policy, state, alone):
+    exif = Image.Exif()
+    exif[0x010E] = "a secret description"
+    photo("album/black.png", 0, exif=exif)
+    if not alone:
+        photo("album/a.png")
+    code, out, _ = anonface(
+        "anonymize", "album", "-o", "out", "--no-face", policy, "--key-file", key, "--json", "--max-pixels", 10_000
+    )
+    entry = json.loads(out)["photos"][-1]
+    assert code == (0 if policy != "fail" else 5 if alone else 3) and entry["state"] == state
+    assert Path("out/black.anon.png").exists() is (policy == "copy")
+    if policy == "copy":
+        assert (pixels("out/black.anon.png") == pixels("album/black.png")).all()
+        assert b"secret" in Path("album/black.png").read_bytes()
+        assert b"secret" not in Path("out/black.anon.png").read_bytes()
+        assert anonface("recover", "out/black.anon.png", "-o", "back.png", "--key-file", key)[0] == 0
+        assert (pixels("back.png") == pixels("album/black.png")).all()
+
+
+class Crowd(FakeEngine):
+    PLACES = tuple((SIDE * (n % 10), SIDE * (n // 10)) for n in range(50))
+
+
+class Couple(FakeEngine):
+    PLACES = ((0, 0), (SIDE // 2, SIDE // 4))
+
+
+def test_fifty_faces_have_fifty_keys(anonface, key, monkeypatch):
+    monkeypatch.setattr("anonface.pipeline.Engine", Crowd)
+    photo("a.png", size=(10 * SIDE, 5 * SIDE))
+    code, out, _ = anonface("anonymize", "a.png", "--key-file", key, "--json")
+    assert code == 0 and [face["index"] for face in json.loads(out)["photos"][0]["faces"]] == list(range(50))
+    tiles = pixels("a.anon.png").reshape(5, SIDE, 10, SIDE, 3).swapaxes(1, 2).reshape(50, -1)
+    assert len(np.unique(tiles, axis=0)) == 50
+    assert anonface("recover", "a.anon.png", "--key-file", key)[0] == 0
+    assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def test_overlapping_faces_come_back(anonface, key, monkeypatch):
+    monkeypatch.setattr("anonface.pipeline.Engine", Couple)
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", key)[0] == 0
+    assert (pixels("a.anon.png") != pixels("a.png")).any() and (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def two_people():
+    """A photo of two faces of different colour, for :class:`Neighbours`."""
+    picture = Image.new("RGB", (2 * SIDE, SIDE), (200, 10, 10))
+    picture.paste((10, 200, 10), (SIDE, 0, 2 * SIDE, SIDE))
+    picture.save("a.png")
+
+
+class Neighbours(FakeEngine):
+    PLACES = ((0, 0), (SIDE, 0))
+
+
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ([], [True, True]),
+        (["--faces", "0"], [True, False]),
+        (["--faces", "1"], [False, True]),
+        (["--faces", "1,0"], [True, True]),
+        (["--keep-faces", "friends"], [True, False]),
+        (["--faces", "1", "--keep-faces", "friends"], [False, False]),
+    ],
+)
+@pytest.mark.parametrize("stateless", [True, False])
+def test_who_is_changed(anonface, key, monkeypatch, options, changed, stateless):
+    monkeypatch.setattr("anonface.pipeline.Engine", Neighbours)
+    two_people()
+    Path("friends").mkdir()
+    Image.new("RGB", (SIDE, SIDE), (10, 200, 10)).save("friends/green.png")
+    mode = ["--stateless"] if stateless else []
+    code, out, err = anonface("anonymize", "a.png", "--key-file", key, "--json", *options, *mode)
+    assert code == 0
+    difference = (pixels("a.anon.png") != pixels("a.png")).reshape(SIDE, 2, SIDE, 3).any((0, 2, 3))
+    assert list(difference) == changed
+    kinds = [face["kind"] for face in json.loads(out)["photos"][0]["faces"]]
+    assert kinds == ["synth" if change else "kept" for change in changed]
+    assert ("left as they are" in err) is (False in changed)
+    if stateless:
+        assert anonface("recover", "a.anon.png", "--key-file", key, *mode, *options)[0] == 0
+    else:
+        assert anonface("recover", "a.anon.png", "--key-file", key, *options)[0] == (2 if options else 0)
+        assert anonface("recover", "a.anon.png", "--key-file", key, "--overwrite")[0] == 0
+    assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+@pytest.mark.parametrize("faces", ["2", "0,7"])
+def test_a_face_that_is_not_there(anonface, key, monkeypatch, faces):
+    monkeypatch.setattr("anonface.pipeline.Engine", Neighbours)
+    two_people()
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--faces", faces)
+    assert code == 2 and "there is no face" in err and names(".") == ["a.png", "k.bin"]
+
+
+@pytest.mark.parametrize("options", [["--faces", "some"], ["--faces", "-1"], ["--keep-faces", "nobody"]])
+def test_choices_that_make_no_sense(anonface, key, options):
+    photo("a.png")
+    Path("nobody").mkdir()
+    assert anonface("anonymize", "a.png", "--key-file", key, *options)[0] == 2
+    assert not Path("a.anon.png").exists()
+
+
+# --- Runs that were cut short ----------------------------------------------------------------------------------------
+
+
+class Hesitant(FakeEngine):
+    """Waits for ever at the third photo, once it has said so by a file."""
+
+    photos = 0
+
+    def anonymize(self, *args, **options):
+        Hesitant.photos += 1
+        if Hesitant.photos == 3:
+            Path("here").touch()
+            time.sleep(60)
+        return super().anonymize(*args, **options)
+
+
+def dying(moment, number):
+    """A writer that kills its process before or after so many files are written."""
+    writes = 0
+
+    def write(files, overwrite=False):
+        nonlocal writes
+        for path, data in files:
+            writes += 1
+            if (moment, number) == ("before", writes):
+                os.kill(os.getpid(), signal.SIGKILL)
+            write_atomic(path, data, overwrite)
+            if (moment, number) == ("after", writes):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return write
+
+
+def forked(args, monkeypatch, **replaced):
+    """Another process at work on a command line, some names replaced in it; its output goes to out.txt and err.txt."""
+    if pid := os.fork():
+        return pid
+    code = 99
+    try:
+        with Path("out.txt").open("w") as sys.stdout, Path("err.txt").open("w") as sys.stderr:
+            for name, what in replaced.items():
+                monkeypatch.setattr(f"anonface.{name.replace('__', '.')}", what)
+            sys.argv = ["anonface", *map(str, args)]
+            try:
+                cli.main()
+            except SystemExit as end:
+                code = end.code
+    finally:
+        os._exit(code)
+
+
+def ended(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def album(count=5):
+    for n in range(count):
+        photo(f"album/{n}.png", 50 + n)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The photos that are treated in this process, by the shade of their first pixel."""
+    seen = []
+
+    class Counting(FakeEngine):
+        def anonymize(self, pixels, key, **options):
+            seen.append(int(pixels[0, 0, 0]))
+            return super().anonymize(pixels, key, **options)
+
+    monkeypatch.setattr("anonface.pipeline.Engine", Counting)
+    return seen
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, monkeypatch, signum, code):
+    album()
+    args = ["anonymize", "album", "-o", "out", "--key-file", key, "--json"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = forked([*args, "--report", "report.json"], monkeypatch, pipeline__Engine=Hesitant)
+    patience = time.monotonic() + 60
+    while not Path("here").exists() and time.monotonic() < patience:
+        time.sleep(0.01)
+    os.kill(process, signum)
+    assert ended(process) == code
+    out, err = Path("out.txt").read_text(), Path("err.txt").read_text()
+    result = json.loads(out)
+    assert result["exit"] == code and out.count("\n") == 1
+    assert [Path(p["input"]).name for p in result["photos"]] == ["0.png", "1.png"]
+    assert "5 photos: 2 done, 3 not reached" in err and json.loads(Path("report.json").read_text()) == result
+    assert [name for name in names("out") if not JOURNAL.match(name)] == ["0.anon.png", "1.anon.png"]
+
+    code, out, _ = anonface(*args, "--resume")
+    assert code == 0 and counted == [52, 53, 54]
+    assert [(p["state"], p["resumed"]) for p in json.loads(out)["photos"]] == [("done", n < 2) for n in range(5)]
+    assert [face["kind"] for face in json.loads(out)["photos"][0]["faces"]] == ["synth"]
+    assert names("out") == [f"{n}.anon.png" for n in range(5)]
+
+
+@pytest.mark.parametrize("sidecar", [[], ["--sidecar", "records"]])
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("number", [1, 2, 5, 6])
+def test_a_run_that_is_killed_and_resumed(anonface, key, counted, monkeypatch, moment, number, sidecar, overwrite):
+    album(3)
+    args = ["anonymize", "album", "-o", "out", "--key-file", key, *sidecar, *overwrite]
+    if overwrite:
+        assert anonface(*args)[0] == 0
+        counted.clear()
+    before = {file.name: file.read_bytes() for file in Path("out").glob("*.png")}
+    number = number if sidecar else (number + 1) // 2
+    killed = forked(args, monkeypatch, batch__write_together=dying(moment, number))
+    assert ended(killed) == -signal.SIGKILL
+    whole = (number if moment == "after" else number - 1) // (2 if sidecar else 1)
+    changed = [file.name for file in sorted(Path("out").glob("*.png")) if before.get(file.name) != file.read_bytes()]
+    assert changed == [f"{n}.anon.png" for n in range(whole)]
+
+    code, _, err = anonface(*args, "--resume")
+    assert code == 0, err
+    assert counted == [50, 51, 52][whole:]
+    assert names("out") == [f"{n}.anon.png" for n in range(3)]
+    assert names("records") == [f"{n}.anon.png.anf" for n in range(3)] if sidecar else True
+    assert anonface("recover", "out", "-o", "back", "--key-file", key, *sidecar)[0] == 0
+    assert all((pixels(f"back/{n}.recovered.png") == pixels(f"album/{n}.png")).all() for n in range(3))
+
+
+def test_a_run_resumed_with_what_failed(anonface, key, counted):
+    album(3)
+    Path("album/1.png").write_text("no picture")
+    args = ["anonymize", "album", "-o", "out", "--key-file", key]
+    code, _, err = anonface(*args)
+    assert code == 3 and "--resume" in err and err.splitlines()[-1].split()[:2] == ["4", "album/1.png"]
+    photo("album/1.png", 51)
+    counted.clear()
+    assert anonface(*args)[0] == 3  # without --resume what exists is refused, as ever
+    (Path("out") / "1.anon.png").unlink()
+    counted.clear()
+    assert anonface(*args, "--resume")[0] == 0 and counted == [51]
+    assert names("out") == [f"{n}.anon.png" for n in range(3)]
+
+
+def test_another_command_does_not_resume(anonface, key, counted):
+    album(3)
+    Path("album/1.png").write_text("no picture")
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 3
+    code, _, err = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--consistent", "--resume")
+    assert code == 3 and "nothing to resume" in err and "exists" in err
+
+
+def test_a_journal_names_files_and_nothing_else_of_them(anonface, key):
+    album(2)
+    photo("album/black.png", 0)
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 3
+    (journal,) = [Path("out", name) for name in names("out") if JOURNAL.match(name)]
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [set(line) for line in lines] == [{"outputs", "record"}] * 2
+    assert all(set(line["outputs"][0]) == {"file", "bytes", "before"} for line in lines)
+    assert not re.search(rb"[0-9a-f]{32}|[A-Za-z0-9+/]{43}", re.sub(rb'"file": "[^"]*"', b"", journal.read_bytes()))
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+
+
+def test_where_no_journal_can_be_kept_the_run_goes_on(anonface, key, monkeypatch):
+    album(2)
+    photo("top.png")
+    monkeypatch.setattr("anonface.batch.journal_folder", lambda *_: Path("k.bin"))
+    code, _, err = anonface("anonymize", "album", "top.png", "--key-file", key)
+    assert code == 0 and "without a journal" in err
 
 
 # --- The other commands ----------------------------------------------------------------------------------------------
@@ -591,7 +916,7 @@ def test_a_terminated_process_says_so(key):
     waiting = (
         "import sys, time, anonface.cli as cli, anonface.batch as batch\n"
         "def wait(*_, **__): print('here', flush=True); time.sleep(60)\n"
-        "batch.anonymize = wait\n"
+        "batch.Anonymizing.ready = wait\n"
         f"sys.argv = ['anonface', 'anonymize', 'a.png', '--key-file', {str(key)!r}]\n"
         "cli.main()\n"
     )
@@ -600,6 +925,13 @@ def test_a_terminated_process_says_so(key):
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 143
     assert not Path("a.anon.png").exists()
+
+
+def test_it_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "anonface", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("anonface 0.")
+    done = subprocess.run([sys.executable, "-m", "anonface", "anonimize"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("anonface: error: ")
 
 
 def test_help_is_instant_and_loads_nothing_heavy():

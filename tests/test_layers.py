@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "metadata": set(),
     "deepcolour": {"errors"},
     "imagefile": {"errors", "metadata", "deepcolour"},
+    "journal": {"errors"},
     "conversion": {"errors"},
     "download": {"errors"},
     "models": {"conversion"},
@@ -26,12 +27,14 @@ MAY_IMPORT = {
     "faces": {"errors", "weights", "models"},
     "backends": {"errors", "keys", "weights", "models", "faces.align", "faces.blend"},
     "pipeline": {"errors", "keys", "container", "faces", "backends"},
-    "batch": {"errors", "keys", "container", "imagefile", "pipeline"},
+    "batch": {"errors", "keys", "container", "imagefile", "journal", "pipeline"},
+    "cluster": {"errors", "journal", "batch"},
     "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "backends"},
     "evaluation": {"errors", "keys", "imagefile", "weights", "faces", "pipeline"},
     "__init__": {"keys", "pipeline", "batch"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "__version__"}
+MAY_IMPORT["__main__"] = {"cli"}
 
 
 def modules():
