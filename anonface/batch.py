@@ -11,31 +11,43 @@ import itertools
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface import container
-from anonface.container import Header
+from anonface import carriers, container, sealing
+from anonface.container import FaceReport, Header, Tier
 from anonface.errors import (
     AnonfaceError,
     ContainerError,
     DeviceError,
     ImageError,
+    LimitError,
     OutputError,
     UsageError,
+    WrongKeyError,
 )
-from anonface.imagefile import MAX_PIXELS, Photo, check_output, encode_photo, read_file, read_photo, write_atomic
+from anonface.imagefile import (
+    MAX_FILE_BYTES,
+    MAX_PIXELS,
+    Photo,
+    check_output,
+    encode_photo,
+    read_file,
+    read_photo,
+    write_atomic,
+)
 from anonface.keys import Argon2, Key
 
 if TYPE_CHECKING:
-    from anonface.pipeline import Anonymized, Engine, FaceReport, Recovered
+    from anonface.pipeline import Anonymized, Engine
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +89,7 @@ def anonymize(
     output: str | Path | None = None,
     *,
     engine: Engine | Callable[[], Engine] = default_engine,
+    seal: Tier | None = None,
     consistent: bool = False,
     stateless: bool = False,
     boxes: Sequence[Box] = (),
@@ -93,6 +106,8 @@ def anonymize(
         key: decides who they become.
         output: the file to write; its suffix (.png, .webp, .jpg) says how. None writes nothing.
         engine: an engine, or what gives one when the photo has been read.
+        seal: what is stored, encrypted: the whole original "file" (the default), the "face" pixels alone, or "none".
+            Of an array, which is no file, the face pixels.
         consistent: the same person becomes the same other person in every photo under this key.
         stateless: write no record, so that pixels and key alone lead back; implies ``consistent``.
         boxes: (x, y, w, h) in pixels of faces that the detector misses.
@@ -109,18 +124,80 @@ def anonymize(
         AnonfaceError: one of its kinds, see :mod:`anonface.errors`.
     """
     source, target, beside = _paths(photo, output, sidecar)
+    tier = chosen_tier(seal, target, stateless, array=source is None)
     for file in filter(None, (target, beside)):
         check_target(file, source, overwrite)
-    _, opened = open_photo(photo, max_pixels)
+    original, opened = open_photo(photo, max_pixels)
     ready = engine() if callable(engine) else engine
     result = ready.anonymize(opened.pixels, key, consistent=consistent or stateless, boxes=tuple(boxes), kdf=kdf)
     if target:
         data = _encoded(target, opened, result.pixels, quality)
-        record = None if stateless else container.encode(result.header)
+        record = b"" if stateless else container.encode(result.header)
+        if tier == "file":
+            contents = sealing.of_file(original, source.suffix if source else "", carriers.picture_digest(data))
+            record = sealing.seal(result.header, key, contents)
+        elif tier == "face":
+            contents = sealing.of_pixels(result.header, opened.pixels, result.pixels, opened.alpha)
+            record = sealing.seal(result.header, key, contents)
         if record and not beside:
-            data = container.embed(data, record)
+            data = carriers.embed(data, record)
+        for made in (data, record):
+            if len(made) > MAX_FILE_BYTES:
+                raise LimitError(
+                    f"the result takes {len(made) >> 20} MiB, more than could be read again",
+                    "keep the record apart with --sidecar, or seal less with --seal face",
+                )
         _write(target, data, beside, record if beside else None, overwrite)
     return result
+
+
+def chosen_tier(seal: Tier | None, target: Path | None, stateless: bool, array: bool = False) -> Tier:
+    """What is to be sealed, by default the file.
+
+    Raises:
+        UsageError: the output cannot bring that back.
+    """
+    if stateless:
+        if seal not in (None, "none"):
+            raise UsageError(f"--stateless stores nothing, so --seal {seal} has no place", "leave one of them out")
+        return "none"
+    tier: Tier = seal or "file"
+    if array and tier == "file":
+        tier = "face"
+    if tier == "face" and target and format_of(target) == "jpeg":
+        raise UsageError(
+            "JPEG changes the pixels around the faces, so --seal face cannot bring the original back from it",
+            "write PNG or WebP, or use --seal file",
+        )
+    return tier
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A photo led back.
+
+    Args:
+        tier: what brought it back: the sealed "file", the sealed "face" pixels, or the networks ("none").
+        verified: whether the key was the right one: "yes" or "no" (of a decoy) where a seal tells, else "unknown".
+        faces: what became of each face.
+        file: what was written, if anything.
+        original: the original file's bytes, of tier "file".
+    """
+
+    tier: Tier
+    verified: Literal["yes", "unknown", "no"]
+    faces: list[FaceReport]
+    file: Path | None
+    original: bytes | None = None
+    _pixels: Pixels | None = None
+
+    @cached_property
+    def pixels(self) -> Pixels:
+        """[H, W, 3] uint8 RGB, upright. Of an original file they are decoded when they are first asked for."""
+        if self._pixels is not None:
+            return self._pixels
+        assert self.original is not None
+        return read_photo(self.original, sys.maxsize).pixels
 
 
 def recover(
@@ -131,58 +208,167 @@ def recover(
     engine: Engine | Callable[[], Engine] = default_engine,
     header: Header | None = None,
     sidecar: str | Path | None = None,
+    unsealed: bool = False,
+    decoy: bool = False,
     stateless: bool = False,
+    original_suffix: bool = False,
     quality: int = QUALITY,
     overwrite: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> Recovered:
-    """Lead an anonymized photo back. A wrong key leads to some other plausible person, and nobody can tell.
+    """Lead an anonymized photo back, by the best that its record offers.
 
     Args:
         photo: [H, W, 3] uint8 RGB, or a file.
         key: the one it was anonymized under, or what gives it once the header is known.
-        output: the file to write; None writes nothing.
-        engine: an engine, or what gives one when the photo has been read.
+        output: the file to write; None writes nothing. A sealed original is written as it was, byte for byte.
+        engine: an engine, or what gives one when the networks are needed.
         header: what :func:`anonymize` returned. An array without one is recovered from pixels and key alone.
-        sidecar: the file that holds the record of a photo file.
+        sidecar: the file that holds the record of a photo file: a sidecar, or an image.
+        unsealed: let the networks lead back, whatever is sealed. Where nothing is, a wrong key leads to some other
+            plausible person, and nobody can tell.
+        decoy: under a wrong key, let the networks make of it what they can.
         stateless: recover a photo file from pixels and key alone, whatever record it carries.
+        original_suffix: a sealed original replaces the suffix of ``output`` by its own; else the two must agree.
         quality, overwrite, max_pixels: as in :func:`anonymize`.
 
     Raises:
         ContainerError: the file carries no record, and no ``sidecar``, ``header`` or ``stateless`` is given.
+        WrongKeyError: the photo was sealed under another key, and no ``decoy`` is asked for.
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
     source, target, beside = _paths(photo, output, sidecar)
     if target:
         check_target(target, source, overwrite)
-    data, opened = open_photo(photo, max_pixels)
+    data = read_file(source) if source else b""
+    record = None
     if source and header is None and not stateless:
-        header = read_header(source, data, beside)
+        record = read_record(source, data, beside)
+        header = container.decode(record)
     chosen = key(header) if callable(key) else key
-    ready = engine() if callable(engine) else engine
-    result = ready.recover(opened.pixels, chosen, header)
+    contents = sealing.Contents("none")
+    verified: Literal["yes", "unknown", "no"] = "unknown"
+    if record and header:
+        try:
+            contents = sealing.unseal(header, container.payload(record), chosen)
+            verified = "yes" if header.seal else "unknown"
+        except WrongKeyError:
+            if not decoy:
+                raise
+            verified = "no"
+    if header and contents.tier == "file" and not unsealed:
+        if not beside:
+            sealing.check_picture(contents, carriers.picture_digest(data))
+        original = bytes(contents.data)
+        if target:
+            target = _original_target(target, contents.suffix, source, overwrite, original_suffix)
+            _write(target, original, None, None, overwrite)
+        return Recovered("file", verified, header.reports(), target, original)
     if target:
-        _write(target, _encoded(target, opened, result.pixels, quality), None, None, overwrite)
-    return result
+        format_of(target)
+    opened = open_photo(photo, max_pixels, data)[1]
+    if header and contents.tier == "face" and not unsealed:
+        faces = header.reports()
+        pixels = sealing.mended(header, contents, opened.pixels, opened.alpha)
+    else:
+        ready = engine() if callable(engine) else engine
+        result = ready.recover(opened.pixels, sealing.network_key(contents, chosen), header)
+        pixels, faces = result.pixels, result.faces
+    if target:
+        _write(target, _encoded(target, opened, pixels, quality), None, None, overwrite)
+    return Recovered("none" if unsealed else contents.tier, verified, faces, target, _pixels=pixels)
 
 
-def read_header(source: Path, data: bytes, sidecar: Path | None = None) -> Header:
-    """The header of an anonymized photo, from its sidecar when one is named.
+def _original_target(target: Path, suffix: str, source: Path | None, overwrite: bool, replace: bool) -> Path:
+    """Where a sealed original goes, which has a suffix of its own."""
+    if replace:
+        target = target.with_suffix(suffix)
+        check_target(target, source, overwrite)
+    elif _same_format(target.suffix) != _same_format(suffix):
+        raise UsageError(
+            f"the sealed original is a {suffix or 'file without a suffix'}, {target} names another format",
+            f"name it {target.with_suffix(suffix)}, or give a folder",
+        )
+    return target
+
+
+def _same_format(suffix: str) -> str:
+    return FORMATS.get(suffix.lower(), suffix.lower())
+
+
+def read_record(source: Path, data: bytes, sidecar: Path | None = None) -> bytes:
+    """The record of an anonymized photo, from its sidecar when one is named; not yet decoded.
 
     Args:
         source: the photo's name, for messages.
         data: its bytes.
 
     Raises:
-        ContainerError: there is none, or it is damaged or newer than this program.
+        ContainerError: there is none, or the file's structure is broken.
     """
-    record = container.extract(read_file(sidecar) if sidecar else data)
+    record = carriers.extract(read_file(sidecar) if sidecar else data)
     if record is None:
         raise ContainerError(
             f"{source} carries no anonface record (saving it with another program drops it)",
             "give its sidecar with --sidecar, or --stateless if it was made so",
         )
-    return container.decode(record)
+    return record
+
+
+def inspected(file: Path) -> dict[str, Any]:
+    """All that is public about an anonymized photo or a sidecar, as plain JSON values.
+
+    Raises:
+        ContainerError: it carries no record, or one that is damaged or newer than this program.
+    """
+    data = read_file(file)
+    record = read_record(file, data)
+    header, payload = container.decode(record), container.payload(record)
+    needs = ["the passphrase" if header.kdf else "the key file"]
+    if header.tier == "face":
+        needs.append("the picture with every pixel as it was written")
+    elif header.tier == "none":
+        needs.append(f"the networks of backend {header.backend}, weights {header.weights_digest.hex()[:16]}")
+    return {
+        **container.describe(header, len(payload)),
+        "carrier": carriers.kind(data),
+        "file_bytes": len(data),
+        "record_bytes": len(record),
+        "needs": needs,
+    }
+
+
+def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
+    """Write an anonymized photo without its record.
+
+    Raises:
+        ContainerError: it carries none, or is no PNG, JPEG or WebP file.
+        OutputError: ``target`` must not or cannot be written.
+    """
+    check_target(target, source, overwrite)
+    data = read_file(source)
+    bare = carriers.strip(data)
+    if bare == data:
+        raise ContainerError(f"{source} carries no anonface record", "there is nothing to strip")
+    _write(target, bare, None, None, overwrite)
+
+
+def rekey(
+    source: Path, old: Key | Callable[[Header | None], Key], new: Key, target: Path, *, overwrite: bool = False
+) -> None:
+    """Write an anonymized photo, or a sidecar, sealed under another key. See :func:`anonface.sealing.rekeyed`.
+
+    Raises:
+        WrongKeyError: ``old`` is not the key that it was sealed under.
+        AnonfaceError: other kinds, see :mod:`anonface.errors`.
+    """
+    check_target(target, source, overwrite)
+    data = read_file(source)
+    record = read_record(source, data)
+    header = container.decode(record)
+    chosen = old(header) if callable(old) else old
+    record = sealing.rekeyed(header, container.payload(record), chosen, new)
+    _write(target, record if carriers.kind(data) == "sidecar" else carriers.embed(data, record), None, None, overwrite)
 
 
 def format_of(target: Path) -> str:
@@ -207,8 +393,10 @@ def _paths(
     return source, None if output is None else Path(output), None if sidecar is None else Path(sidecar)
 
 
-def open_photo(photo: Pixels | str | Path, max_pixels: int = MAX_PIXELS) -> tuple[bytes, Photo]:
-    """The bytes of a file (none of an array) and what they show.
+def open_photo(
+    photo: Pixels | str | Path, max_pixels: int = MAX_PIXELS, data: bytes | None = None
+) -> tuple[bytes, Photo]:
+    """The bytes of a file (none of an array; ``data`` where they were read before) and what they show.
 
     Raises:
         ImageError: the file cannot be read or is no photo, or the array is no uint8 [H, W, 3].
@@ -218,7 +406,7 @@ def open_photo(photo: Pixels | str | Path, max_pixels: int = MAX_PIXELS) -> tupl
         if photo.dtype != np.uint8 or photo.ndim != 3 or photo.shape[2] != 3:
             raise ImageError(f"pixels must be uint8 [H, W, 3], not {photo.dtype} {list(photo.shape)}")
         return b"", Photo(photo, None, None, "png")
-    data = read_file(photo)
+    data = data or read_file(photo)
     opened = read_photo(data, max_pixels, str(photo))
     for note in opened.notes:
         _log.info("%s: %s", photo, note)
@@ -253,12 +441,16 @@ def _write(target: Path, data: bytes, sidecar: Path | None, record: bytes | None
 
 @dataclass(frozen=True)
 class Job:
-    """One photo to treat: the file, what it becomes, and where its record lies when that is a file of its own."""
+    """One photo to treat: the file, what it becomes, and where its record lies when that is a file of its own.
+
+    ``named`` says that the user chose the target's name, its suffix included.
+    """
 
     direction: Direction
     source: Path
     target: Path
     sidecar: Path | None = None
+    named: bool = False
 
     @property
     def outputs(self) -> tuple[Path, ...]:
@@ -298,10 +490,13 @@ def plan(
         branch = source.absolute().parent.relative_to(top)
         name = _result_name(source, direction, format or "png")
         target = _place(output, alone, branch, name) or source.with_name(name)
-        if format not in (None, format_of(target)):
+        named = output is not None and alone and not _is_folder(output)
+        # a sealed original may have any suffix, so that of a recovered photo is judged once the record is known
+        if (format or direction == "anonymize") and format not in (None, format_of(target)):
             raise UsageError(f"--format {format} contradicts the name {target}")
         anonymized = target if direction == "anonymize" else source
-        jobs.append(Job(direction, source, target, _place(sidecar, alone, branch, f"{anonymized.name}.anf")))
+        beside = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
+        jobs.append(Job(direction, source, target, beside, named))
     _refuse_collisions(jobs)
     return jobs
 
@@ -375,9 +570,18 @@ def _result_name(source: Path, direction: Direction, format: str) -> str:
 def _place(chosen: str | None, alone: bool, branch: Path, name: str) -> Path | None:
     if chosen is None:
         return None
-    if alone and not (Path(chosen).is_dir() or chosen.endswith(("/", os.sep))):
-        return Path(chosen)
-    return Path(chosen) / branch / name
+    return Path(chosen) if alone and not _is_folder(chosen) else Path(chosen) / branch / name
+
+
+def _is_folder(chosen: str) -> bool:
+    return Path(chosen).is_dir() or chosen.endswith(("/", os.sep))
+
+
+def _is_made(job: Job) -> bool:
+    """Whether the job's result is there; a recovered photo's suffix may be its original's."""
+    if job.direction == "anonymize" or job.named:
+        return job.target.exists()
+    return any(job.target.parent.glob(f"{glob.escape(job.target.stem)}.*"))
 
 
 def _refuse_collisions(jobs: Sequence[Job]) -> None:
@@ -401,20 +605,34 @@ def _canonical(file: Path) -> str:
 # --- One after the other ---------------------------------------------------------------------------------------------
 
 
+class Treated(NamedTuple):
+    """What one photo became: its faces, the file, and the tier of what is sealed in it or brought it back."""
+
+    faces: Sequence[FaceReport]
+    file: Path
+    tier: Tier
+    verified: str = "unknown"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of one photo; ``seconds`` from reading to writing."""
 
     job: Job
     state: State
-    faces: tuple[FaceReport, ...] = ()
+    treated: Treated | None = None
     seconds: float = 0.0
     error: AnonfaceError | None = None
+
+    @property
+    def faces(self) -> Sequence[FaceReport]:
+        """None of a photo that failed."""
+        return self.treated.faces if self.treated else ()
 
 
 def run(
     jobs: Sequence[Job],
-    treat: Callable[[Job], Sequence[FaceReport]],
+    treat: Callable[[Job], Treated],
     *,
     overwrite: bool = False,
     skip_existing: bool = False,
@@ -422,7 +640,7 @@ def run(
     """Do the jobs one after the other. A photo that fails stops no other; all outputs are checked before the first."""
     ready = []
     for job in jobs:
-        if skip_existing and job.target.exists():
+        if skip_existing and _is_made(job):
             yield Outcome(job, "skipped")
             continue
         try:
@@ -435,11 +653,11 @@ def run(
     for job in ready:
         started = time.perf_counter()
         try:
-            faces = tuple(treat(job))
+            treated = treat(job)
         except Exception as raised:
             yield Outcome(job, "failed", seconds=time.perf_counter() - started, error=explained(raised))
         else:
-            yield Outcome(job, "done", faces, time.perf_counter() - started)
+            yield Outcome(job, "done", treated, time.perf_counter() - started)
 
 
 def explained(error: Exception) -> AnonfaceError:

@@ -28,17 +28,18 @@ from anonface.errors import (
     NoFaceError,
     UsageError,
     WeightsError,
+    WrongKeyError,
 )
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from anonface.batch import Job, Outcome
-    from anonface.container import Header
+    from anonface.batch import Job, Outcome, Treated
+    from anonface.container import FaceReport, Header, Tier
     from anonface.download import Progress
     from anonface.keys import Argon2, Key
-    from anonface.pipeline import Engine, FaceReport
+    from anonface.pipeline import Engine
     from anonface.weights import Status
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -73,7 +74,8 @@ Sidecar = Annotated[
     str | None, typer.Option(help="Record beside the image instead of in it: file for one photo, folder for several.")
 ]
 Seal = Annotated[
-    str, typer.Option(help="What is stored for recovery. This version: none, the networks alone lead back.")
+    Literal["file", "face", "none"] | None,
+    typer.Option(help="What is stored under the key: the original file (default), the face pixels, or nothing."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Backend = Annotated[str, typer.Option(help="ifadit, or ifadit-official with the authors' weights.")]
@@ -113,6 +115,7 @@ def run(args: Sequence[str]) -> int:
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # its warnings would come before ours
     # Threads that spin while they wait make a machine shared with other work ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _forbid_core_dumps()
     session = Session(as_json="--json" in args)
     command = typer.main.get_command(app)
     try:
@@ -133,6 +136,15 @@ def run(args: Sequence[str]) -> int:
     if session.as_json:
         _print_json({"exit": failure.exit_code, "error": _error_json(failure)})
     return failure.exit_code
+
+
+def _forbid_core_dumps() -> None:
+    """A core dump would write the keys to disk."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which writes none of its own accord
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _print_version(wanted: bool) -> None:
@@ -292,7 +304,7 @@ def anonymize(
     sheet: Annotated[
         Path | None, typer.Option(help="Also lay out originals and results side by side, in this PNG.")
     ] = None,
-    seal: Seal = "none",
+    seal: Seal = None,
     device: Device = "auto",
     backend: Backend = "ifadit",
     batch_size: BatchSize = 4,
@@ -315,12 +327,14 @@ def anonymize(
     """Make everybody in the photos somebody else: photo.jpg -> photo.anon.png."""
     from anonface import batch
 
-    _check_options(seal, overwrite, skip_existing, offline)
+    _check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:
         raise UsageError("--stateless stores no record, so there is none to write into a --sidecar")
     boxes = [_box(text) for text in box or ()]
     jobs = batch.plan(paths, "anonymize", output=output, format=format, sidecar=sidecar, recursive=recursive)
     _check_quality(quality, jobs)
+    for job in jobs:
+        tier = batch.chosen_tier(seal, job.target, stateless)
     if boxes and len(jobs) > 1:
         raise UsageError("--box belongs to one photo", "anonymize that photo alone")
     if sheet:
@@ -329,12 +343,13 @@ def anonymize(
     engine = LazyEngine(backend, device, detector, parser, refine, batch_size)
     done: list[Job] = []
 
-    def treat(job: Job) -> Sequence[FaceReport]:
+    def treat(job: Job) -> Treated:
         result = batch.anonymize(
             job.source,
             key,
             job.target,
             engine=engine,
+            seal=tier,
             consistent=consistent,
             stateless=stateless,
             boxes=boxes,
@@ -345,7 +360,7 @@ def anonymize(
             max_pixels=max_pixels,
         )
         done.append(job)
-        return result.faces
+        return batch.Treated(result.faces, job.target, tier)
 
     code = _do(ctx.obj, jobs, treat, engine, overwrite, skip_existing)
     if sheet and done:
@@ -369,7 +384,12 @@ def recover(
         bool, typer.Option("--stateless", help="Use pixels and key alone: for photos anonymized so.")
     ] = False,
     sidecar: Sidecar = None,
-    seal: Seal = "none",
+    seal: Annotated[
+        Literal["best", "none"], typer.Option(help="none: let the networks lead back, whatever is sealed.")
+    ] = "best",
+    decoy: Annotated[
+        bool, typer.Option("--decoy", help="Under a wrong key, write the face that it leads to; exit 7 all the same.")
+    ] = False,
     device: Device = "auto",
     backend: Backend = "ifadit",
     batch_size: BatchSize = 4,
@@ -385,10 +405,14 @@ def recover(
     offline: Offline = False,
     as_json: AsJson = False,
 ) -> int:
-    """Lead anonymized photos back: photo.anon.png -> photo.recovered.png. A wrong key leads to yet another person."""
+    """Lead anonymized photos back by the best that they offer: photo.anon.png -> photo.recovered.jpg.
+
+    A sealed original comes back byte for byte, under its own suffix. Where nothing is sealed, a wrong key leads to yet
+    another person.
+    """
     from anonface import batch
 
-    _check_options(seal, overwrite, skip_existing, offline)
+    _check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:
         raise UsageError("--stateless uses no record, so a --sidecar has no say")
     jobs = batch.plan(paths, "recover", output=output, format=format, sidecar=sidecar, recursive=recursive)
@@ -396,25 +420,32 @@ def recover(
     secret = _secret(key_file, passphrase_file, strict_keys, stateless)
     engine = LazyEngine(backend, device, detector, parser, refine, batch_size)
 
-    def treat(job: Job) -> Sequence[FaceReport]:
-        return batch.recover(
+    def treat(job: Job) -> Treated:
+        result = batch.recover(
             job.source,
             secret.of,
             job.target,
             engine=engine,
             sidecar=job.sidecar,
+            unsealed=seal == "none",
+            decoy=decoy,
             stateless=stateless,
+            original_suffix=not job.named,
             quality=quality or batch.QUALITY,
             overwrite=overwrite,
             max_pixels=max_pixels,
-        ).faces
+        )
+        if result.verified == "no":
+            raise WrongKeyError(
+                f"the key is not the one that this photo was sealed under; {result.file} is a decoy",
+                "give the right key for the original",
+            )
+        return batch.Treated(result.faces, result.file or job.target, result.tier, result.verified)
 
     return _do(ctx.obj, jobs, treat, engine, overwrite, skip_existing)
 
 
-def _check_options(seal: str, overwrite: bool, skip_existing: bool, offline: bool) -> None:
-    if seal != "none":
-        raise UsageError(f"there is no --seal {seal!r} in this version", "leave it out, or say --seal none")
+def _check_options(overwrite: bool, skip_existing: bool, offline: bool) -> None:
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other")
     if offline:
@@ -422,9 +453,9 @@ def _check_options(seal: str, overwrite: bool, skip_existing: bool, offline: boo
 
 
 def _check_quality(quality: int | None, jobs: Sequence[Job]) -> None:
-    from anonface.batch import format_of
+    from anonface.batch import FORMATS
 
-    if quality and all(format_of(job.target) != "jpeg" for job in jobs):
+    if quality and all(FORMATS.get(job.target.suffix.lower()) != "jpeg" for job in jobs):
         raise UsageError("only JPEG knows a --quality, PNG and WebP are lossless", "--format jpeg, or no --quality")
 
 
@@ -471,7 +502,7 @@ class LazyEngine:
 def _do(
     session: Session,
     jobs: Sequence[Job],
-    treat: Callable[[Job], Sequence[FaceReport]],
+    treat: Callable[[Job], Treated],
     engine: LazyEngine,
     overwrite: bool,
     skip_existing: bool,
@@ -556,7 +587,24 @@ def _line(outcome: Outcome) -> str:
         return f"{job.source}: skipped, {job.target} exists"
     mosaics = [face for face in outcome.faces if face.kind == "mosaic"]
     covered = f", {len(mosaics)} of them under a mosaic ({'; '.join(_reasons(mosaics))})" if mosaics else ""
-    return f"{job.source} -> {job.target}: {_count(len(outcome.faces), 'face')}{covered}, {outcome.seconds:.1f} s"
+    faces = f"{_count(len(outcome.faces), 'face')}{covered}"
+    assert outcome.treated
+    tier = _TIERS[job.direction][outcome.treated.tier]
+    return f"{job.source} -> {outcome.treated.file}: {faces}, {tier}, {outcome.seconds:.1f} s"
+
+
+_TIERS: dict[str, dict[Tier, str]] = {
+    "anonymize": {
+        "file": "original file sealed",
+        "face": "face pixels sealed",
+        "none": "nothing sealed",
+    },
+    "recover": {
+        "file": "the original file",
+        "face": "the original pixels",
+        "none": "as the networks lead back",
+    },
+}
 
 
 def _reasons(mosaics: Sequence[FaceReport]) -> list[str]:
@@ -583,10 +631,10 @@ def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float, fatal: An
 
 
 def _outcome_json(outcome: Outcome) -> dict[str, Any]:
-    job = outcome.job
+    job, treated = outcome.job, outcome.treated
     return {
         "input": str(job.source),
-        "output": str(job.target) if outcome.state == "done" else None,
+        "output": str(treated.file) if treated else None,
         "sidecar": str(job.sidecar) if job.sidecar and outcome.state == "done" else None,
         "state": outcome.state,
         "seconds": round(outcome.seconds, 3),
@@ -594,8 +642,8 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
             {"index": face.index, "kind": face.kind, "reason": face.reason, "box": [round(v, 1) for v in face.box]}
             for face in outcome.faces
         ],
-        # Without a seal nobody can tell a right key from a wrong one.
-        **({"verified": "unknown"} if job.direction == "recover" else {}),
+        "tier": treated.tier if treated else None,
+        **({"verified": treated.verified if treated else "unknown"} if job.direction == "recover" else {}),
         "error": _error_json(outcome.error) if outcome.error else None,
     }
 
@@ -605,22 +653,66 @@ def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo, or a sidecar.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show the record in a photo. Needs no key and changes nothing."""
-    from anonface.batch import read_header
-    from anonface.container import describe
-    from anonface.imagefile import read_file
+    """Show what is public about an anonymized photo, and what its recovery will need. Takes no key, changes nothing."""
+    from anonface.batch import inspected
 
-    facts = describe(read_header(file, read_file(file)))
+    facts = inspected(file)
     if as_json:
         _print_json({"exit": 0, "input": str(file), **facts})
         return
     faces = facts.pop("faces")
-    for name, value in facts.items():
+    for name, value in (*facts.items(), ("faces", len(faces))):
         shown = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else value
+        shown = "; ".join(value) if name == "needs" else shown
         print(_shown(f"{name.replace('_', ' '):15} {shown}"))
     for number, face in enumerate(faces, start=1):
         corners = " ".join(f"({x:g}, {y:g})" for x, y in face["quad"])
         print(_shown(f"face {number:<10} {face['kind']} {corners}"))
+
+
+@app.command()
+def strip(
+    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Default: photo.anon.png -> photo.anon.stripped.png.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the photo without its record, every pixel as it is. That copy leads back to nobody's original."""
+    from anonface.batch import strip as strip_photo
+
+    target = output or file.with_name(f"{file.stem}.stripped{file.suffix}")
+    strip_photo(file, target, overwrite=overwrite)
+    _say(f"anonface: {target} carries no record; {file} still does")
+
+
+@app.command()
+def rekey(
+    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo, or a sidecar.")],
+    new_key_file: Annotated[Path, typer.Option(readable=False, help="The key file that shall lead back from now on.")],
+    old_key_file: Annotated[
+        Path | None, typer.Option(readable=False, help="The key file that does so now. Without one, a passphrase.")
+    ] = None,
+    passphrase_file: Annotated[
+        Path | None, typer.Option(readable=False, help="As elsewhere: the old key's passphrase.")
+    ] = None,
+    new_passphrase_file: Annotated[
+        Path | None, typer.Option(readable=False, help="The new key file's passphrase, where it is wrapped in one.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Default: photo.anon.png -> photo.anon.rekeyed.png.")
+    ] = None,
+    strict_keys: StrictKeys = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Seal a photo under another key, every pixel as it is. Copies under the old key stay what they are."""
+    from anonface.batch import rekey as rekey_photo
+
+    target = output or file.with_name(f"{file.stem}.rekeyed{file.suffix}")
+    old = _secret(old_key_file, passphrase_file, strict_keys)
+    new = _key_of_file(new_key_file, new_passphrase_file, strict_keys)
+    rekey_photo(file, old.of, new, target, overwrite=overwrite)
+    _say(f"anonface: {target} answers to the new key; {file} still answers to the old one: delete it to take that away")
 
 
 @app.command(short_help="Make a contact sheet of photos.")
@@ -645,7 +737,7 @@ def compare(
     """Lay out original, anonymized, second key, recovered and wrong key side by side, recovered from pixels alone."""
     from anonface import batch
 
-    _check_options("none", overwrite, False, offline)
+    _check_options(overwrite, False, offline)
     if output.suffix.lower() != ".png":
         raise UsageError(f"the sheet {output} must be a .png")
     from anonface.evaluation.sheet import COLUMNS, versions
@@ -740,7 +832,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
-    _check_options("none", False, False, offline)
+    _check_options(False, False, offline)
     if sheet:
         _check_sheet(sheet, overwrite)
     from anonface.evaluation import report as reports

@@ -97,7 +97,25 @@ def test_there_and_back(anonface, room):
     assert anonface("recover", "a.anon.png", "--key-file", "mine.key")[0] == 0
     assert (pixels("a.recovered.png") == pixels("a.png")).all()
 
-    # A wrong key leads to somebody else, and nobody can tell.
+    assert Path("a.recovered.png").read_bytes() == Path("a.png").read_bytes()
+
+
+def test_a_wrong_key_opens_no_seal(anonface, key):
+    photo("a.png")
+    anonface("keygen", "other.key")
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    before = files()
+    code, out, err = anonface("recover", "a.anon.png", "--key-file", "other.key", "--json")
+    assert code == 7 and json.loads(out)["error"]["code"] == 7 and "--decoy" in err and files() == before
+    code, out, err = anonface("recover", "a.anon.png", "--key-file", "other.key", "--decoy")
+    assert code == 7 and "a.recovered.png is a decoy" in err
+    assert (pixels("a.recovered.png") != pixels("a.png")).any()
+
+
+def test_without_a_seal_a_wrong_key_leads_to_somebody_else_and_nobody_can_tell(anonface, key):
+    photo("a.png")
+    anonface("keygen", "other.key")
+    assert anonface("anonymize", "a.png", "--key-file", key, "--seal", "none")[0] == 0
     code, out, _ = anonface("recover", "a.anon.png", "--key-file", "other.key", "-o", "wrong.png", "--json")
     assert code == 0 and json.loads(out)["photos"][0]["verified"] == "unknown"
     assert (pixels("wrong.png") != pixels("a.png")).any()
@@ -234,8 +252,8 @@ def test_a_passphrase_alone(anonface, key, monkeypatch):
     assert (pixels("back/b.recovered.png") == pixels("b.png")).all()
 
     monkeypatch.setenv("ANONFACE_PASSPHRASE", "wrong horse")
-    assert anonface("recover", "out", "-o", "wrong")[0] == 0
-    assert (pixels("wrong/b.recovered.png") != pixels("b.png")).any()
+    code, _, err = anonface("recover", "out", "-o", "wrong")
+    assert code == 3 and "   7  out/a.anon.png" in err and not Path("wrong").exists()
 
     Path("pass").write_text("correct horse\n")
     assert anonface("recover", "out/a.anon.png", "--passphrase-file", "pass")[0] == 0
@@ -326,7 +344,9 @@ def broken():
         ("a.png", ["--max-pixels", "1000"], 11, "--max-pixels"),
         ("a.png", ["--device", "cuda:99"], 70, "--device cpu"),
         ("a.png", ["--device", "toaster"], 70, "toaster"),
-        ("a.png", ["--seal", "file"], 2, "--seal"),
+        ("a.png", ["--seal", "all"], 2, "--seal"),
+        ("a.png", ["--seal", "face", "--format", "jpeg"], 2, "--seal file"),
+        ("a.png", ["--seal", "file", "--stateless"], 2, "--stateless"),
         ("a.png", ["--box", "1,2,3"], 2, "X,Y,W,H"),
         ("a.png", ["--box", "1,2,0,4"], 2, "X,Y,W,H"),
         ("a.png", ["--box", "1,inf,4,4"], 2, "X,Y,W,H"),
