@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anonface import container, errors
-from anonface.container import FaceEntry, Header, decode, describe, encode
+from anonface.container import FaceEntry, Header, Seal, decode, describe, encode, payload
 from anonface.errors import ContainerError, LimitError
 from anonface.keys import Argon2
 
@@ -51,8 +51,20 @@ headers = st.builds(
     weights_digest=st.binary(min_size=32, max_size=32),
     canvas=st.tuples(st.integers(1, 2**32 - 1), st.integers(1, 2**32 - 1)),
     faces=st.lists(entries, max_size=5).map(tuple),
+    seal=st.none()
+    | st.builds(
+        Seal,
+        tier=st.sampled_from(container.TIERS),
+        salt=st.binary(min_size=16, max_size=16),
+        check=st.binary(min_size=32, max_size=32),
+    ),
     producer=names,
 )
+
+
+def encoded(header: Header) -> bytes:
+    """A record, with some payload if it is sealed."""
+    return encode(header, [b"cipher", b"text"] if header.seal else [])
 
 
 # --- Record ----------------------------------------------------------------------------------------------------------
@@ -62,9 +74,10 @@ headers = st.builds(
 def test_golden_records(vector: dict) -> None:
     record = bytes.fromhex(vector["record"])
     header = decode(record)
-    assert describe(header) == vector["fields"]
-    assert json.loads(json.dumps(describe(header))) == vector["fields"]
-    assert encode(header) == record
+    rest = bytes(payload(record))
+    assert describe(header, len(rest)) == vector["fields"]
+    assert json.loads(json.dumps(describe(header, len(rest)))) == vector["fields"]
+    assert encode(header, [rest]) == record
 
 
 @pytest.mark.parametrize("vector", VECTORS["rejected"], ids=lambda v: v["name"])
@@ -84,19 +97,19 @@ def test_the_version_needed_is_named() -> None:
 
 @given(headers)
 def test_round_trip(header: Header) -> None:
-    back = decode(encode(header))
+    back = decode(encoded(header))
     assert back == header
     assert [type(value) for _, value in sorted(back.parameters.items())] == [
         type(value) for _, value in sorted(header.parameters.items())
     ]
     backwards = replace(header, parameters=dict(reversed(header.parameters.items())))
-    assert encode(backwards) == encode(header)
+    assert encoded(backwards) == encoded(header)
 
 
 @given(headers, st.data())
 @settings(max_examples=50)
 def test_no_other_byte_is_taken(header: Header, data: st.DataObject) -> None:
-    record = encode(header)
+    record = encoded(header)
     at = data.draw(st.integers(0, len(record) - 1))
     other = data.draw(st.integers(1, 255))
     with pytest.raises(ContainerError):
@@ -152,6 +165,22 @@ def test_parameters_out_of_range(value: object) -> None:
 def test_fields_out_of_range(change: dict) -> None:
     with pytest.raises(ValueError):
         replace(HEADER, **change)
+
+
+def test_a_seal_and_its_payload_go_together() -> None:
+    seal = Seal("file", bytes(16), bytes(32))
+    for header, pieces in ((HEADER, [b"x"]), (replace(HEADER, seal=seal), []), (replace(HEADER, seal=seal), [b""])):
+        with pytest.raises(ValueError, match="go together"):
+            encode(header, pieces)
+    for bad in (("files", bytes(16), bytes(32)), ("file", bytes(15), bytes(32)), ("file", bytes(16), bytes(31))):
+        with pytest.raises(ValueError):
+            Seal(*bad)
+
+
+def test_reports_long_after() -> None:
+    synth, mosaic = HEADER.reports()
+    assert (synth.kind, synth.box, synth.reason) == ("synth", (10.0, 15.0, 47.5, 47.5), "")
+    assert mosaic.index == 1 and "nothing undoes" in mosaic.reason
 
 
 def test_quads_lie_on_their_grid() -> None:
