@@ -286,7 +286,7 @@ def _original_target(target: Path, suffix: str, source: Path | None, overwrite: 
         check_target(target, source, overwrite)
     elif _same_format(target.suffix) != _same_format(suffix):
         raise UsageError(
-            f"the sealed original is a {suffix or 'file without a suffix'}, {target} names another format",
+            f"the sealed original is a {suffix or 'file without a suffix'}, and {target} names another format",
             f"name it {target.with_suffix(suffix)}, or give a folder",
         )
     return target

@@ -537,6 +537,137 @@ def test_what_a_photo_leaves_behind_is_noted(anonface, key):
     assert code == 0 and "26 bytes behind the picture were left out" in err
 
 
+# --- Seals -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_original_comes_back_under_its_own_name_and_suffix(anonface, key):
+    photo("album/a.jpg", format="jpeg", comment=b"what the camera wrote")
+    photo("album/deep/b.tif", 90, format="tiff")
+    assert anonface("anonymize", "album", "-r", "-o", "out", "--key-file", key)[0] == 0
+    code, out, err = anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--json")
+    assert code == 0 and json.loads(out)["device"] is None  # no network was needed
+    assert "out/a.anon.png -> back/a.recovered.jpg: 1 face, the original file" in err
+    assert [(p["output"], p["tier"], p["verified"]) for p in json.loads(out)["photos"]] == [
+        ("back/a.recovered.jpg", "file", "yes"),
+        ("back/deep/b.recovered.tif", "file", "yes"),
+    ]
+    for name in ("a{}.jpg", "deep/b{}.tif"):
+        assert Path("back", name.format(".recovered")).read_bytes() == Path("album", name.format("")).read_bytes()
+    code, _, err = anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--skip-existing")
+    assert code == 0 and "2 photos: 2 skipped" in err
+    assert anonface("recover", "out", "-r", "-o", "back", "--key-file", key)[0] == 3
+
+
+def test_an_output_named_for_another_format(anonface, key):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key)
+    code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.jpg")
+    assert code == 2 and "b.png" in err and not Path("b.jpg").exists()
+    assert anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.jpg", "--seal", "none")[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.tiff", "--seal", "none")[0] == 2
+
+
+def test_face_pixels(anonface, key):
+    photo("a.jpg", format="jpeg")
+    code, _, err = anonface("anonymize", "a.jpg", "--key-file", key, "--seal", "face", "--format", "webp")
+    assert code == 0 and "face pixels sealed" in err
+    code, _, err = anonface("recover", "a.anon.webp", "--key-file", key)
+    assert code == 0 and "the original pixels" in err
+    assert (pixels("a.recovered.png") == pixels("a.jpg")).all()
+
+
+def test_inspect_says_what_is_public_and_what_recovery_needs(anonface, key, monkeypatch):
+    photo("a.png")
+    for tier, need in (("file", "the key file"), ("face", "every pixel"), ("none", "networks of backend fake")):
+        assert anonface("anonymize", "a.png", "--key-file", key, "--seal", tier, "--overwrite")[0] == 0
+        code, out, _ = anonface("inspect", "a.anon.png", "--json")
+        facts = json.loads(out)
+        assert code == 0 and facts["tier"] == tier and facts["carrier"] == "png" and len(facts["faces"]) == 1
+        assert facts["file_bytes"] == Path("a.anon.png").stat().st_size > facts["record_bytes"] > facts["payload_bytes"]
+        assert any(need in text for text in facts["needs"]) and (facts["payload_bytes"] > 0) is (tier != "none")
+        shown = anonface("inspect", "a.anon.png")[1]
+        assert need in shown and f"tier            {tier}" in shown and "faces           1" in shown
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    anonface("anonymize", "a.png", "--sidecar", "a.anf", "--overwrite")
+    facts = json.loads(anonface("inspect", "a.anf", "--json")[1])
+    assert facts["needs"][0] == "the passphrase" and facts["carrier"] == "sidecar"
+
+
+def test_strip(anonface, key):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key)
+    assert anonface("strip", "a.anon.png")[0] == 0
+    assert (pixels("a.anon.stripped.png") == pixels("a.anon.png")).all()
+    assert anonface("inspect", "a.anon.stripped.png")[0] == 8
+    assert anonface("strip", "a.anon.png")[0] == 10
+    assert anonface("strip", "a.anon.png", "-o", "a.anon.png", "--overwrite")[0] == 10
+    assert anonface("strip", "a.anon.stripped.png", "-o", "b.png")[0] == 8
+    assert anonface("strip", "a.anon.png", "--overwrite")[0] == 0
+    assert anonface("strip", "k.bin", "-o", "b.png")[0] == 8 and not Path("b.png").exists()
+
+
+def test_rekey(anonface, key, monkeypatch):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    anonface("anonymize", "a.png", "--key-file", key)
+    rekey = ("rekey", "a.anon.png", "--new-key-file", "new.key")
+    assert anonface(*rekey, "--old-key-file", "new.key")[0] == 7
+    assert not Path("a.anon.rekeyed.png").exists()
+    code, _, err = anonface(*rekey, "--old-key-file", key)
+    assert code == 0 and "a.anon.png still answers to the old one" in err
+    assert (pixels("a.anon.rekeyed.png") == pixels("a.anon.png")).all()
+    assert anonface("recover", "a.anon.rekeyed.png", "--key-file", key)[0] == 7
+    assert anonface("recover", "a.anon.rekeyed.png", "--key-file", "new.key", "-o", "b.png")[0] == 0
+    assert Path("b.png").read_bytes() == Path("a.png").read_bytes()
+    assert anonface(*rekey, "--old-key-file", key)[0] == 10
+
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    anonface("anonymize", "a.png", "-o", "p.png")
+    assert anonface("rekey", "p.png", "--new-key-file", "new.key", "-o", "q.png")[0] == 0
+    assert json.loads(anonface("inspect", "q.png", "--json")[1])["passphrase"] is None
+    assert anonface("recover", "q.png", "--key-file", "new.key", "-o", "c.png")[0] == 0
+    assert Path("c.png").read_bytes() == Path("a.png").read_bytes()
+
+
+def test_no_secret_is_ever_said(anonface, key, monkeypatch):
+    """In no message, report, or trace of a failure."""
+    photo("a.png")
+    anonface("keygen", "new.key")
+    secrets = [line for file in (key, "new.key") for line in (Path(file).read_text().strip(),)]
+    secrets += [Key.from_bytes(text.encode())._secret.hex() for text in secrets]
+    secrets += [repr(bytes.fromhex(text))[2:-1] for text in secrets[2:]]
+    said = []
+    for command in (
+        ("anonymize", "a.png", "--key-file", key, "--json"),
+        ("recover", "a.anon.png", "--key-file", "new.key", "--json"),
+        ("recover", "a.anon.png", "--key-file", "new.key", "--decoy", "--json"),
+        ("rekey", "a.anon.png", "--old-key-file", key, "--new-key-file", "new.key"),
+        ("rekey", "a.anon.png", "--old-key-file", "new.key", "--new-key-file", key, "-o", "b.png"),
+        ("inspect", "a.anon.rekeyed.png", "--json"),
+        ("recover", "a.anon.rekeyed.png", "--key-file", "new.key", "-o", "c.png", "--json"),
+    ):
+        said += anonface("--debug", *command)[1:]
+    monkeypatch.setattr("anonface.sealing.bound", lambda header: 1 / 0)
+    said += anonface("--debug", "recover", "a.anon.png", "--key-file", key, "--overwrite")[1:]
+    assert "ZeroDivisionError" in said[-1] and len("".join(said)) > 1000
+    assert not [secret for secret in secrets if secret in "".join(said)]
+
+
+def test_no_core_dump_can_hold_a_key(room):
+    code = (
+        "import resource, sys; from anonface import cli\n"
+        "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))\n"
+        "assert cli.run(['keygen', 'k']) == 0\n"
+        "print(hard, resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    hard, soft = done.stdout.split()
+    if hard == "0":
+        pytest.skip("core dumps are off for good on this machine")
+    assert soft == "0"
+
+
 # --- The other commands ----------------------------------------------------------------------------------------------
 
 
