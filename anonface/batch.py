@@ -136,6 +136,7 @@ def anonymize(
         if tier == "file":
             contents = sealing.of_file(original, source.suffix if source else "", carriers.picture_digest(data))
             record = sealing.seal(result.header, key, contents)
+            del original, contents  # as large as the record, and no longer needed
         elif tier == "face":
             contents = sealing.of_pixels(result.header, opened.pixels, result.pixels, opened.alpha)
             record = sealing.seal(result.header, key, contents)
@@ -581,11 +582,13 @@ def _is_made(job: Job) -> bool:
     """Whether the job's result is there; a recovered photo's suffix may be its original's."""
     if job.direction == "anonymize" or job.named:
         return job.target.exists()
-    return any(job.target.parent.glob(f"{glob.escape(job.target.stem)}.*"))
+    bare = job.target.with_suffix("")
+    return bare.exists() or any(bare.parent.glob(f"{glob.escape(bare.name)}.*"))
 
 
 def _refuse_collisions(jobs: Sequence[Job]) -> None:
     inputs = {_canonical(job.source): job for job in jobs}
+    stems = {os.path.splitext(place)[0]: job for place, job in inputs.items()}  # noqa: PTH122
     writers: dict[str, Job] = {}
     for job in jobs:
         for file in job.outputs:
@@ -593,6 +596,9 @@ def _refuse_collisions(jobs: Sequence[Job]) -> None:
             what, other = "also the output of", writers.get(place)
             if other is None and inputs.get(place) not in (None, job):
                 what, other = "the input", inputs[place]
+            stem = os.path.splitext(place)[0]  # noqa: PTH122
+            if other is None and job.direction == "recover" and not job.named and stems.get(stem) not in (None, job):
+                what, other = "under its original's suffix perhaps the input", stems[stem]
             if other is not None:
                 raise UsageError(f"{file}, the output of {job.source}, is {what} {other.source}", "rename one of them")
             writers[place] = job

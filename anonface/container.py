@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import io
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -158,21 +159,26 @@ class Header:
         return reports
 
 
-def encode(header: Header, payload: Sequence[bytes] = ()) -> bytes:
-    """Header and the pieces of a payload -> record.
+def encode(header: Header, payload: Iterable[bytes] = ()) -> bytes:
+    """Header and the pieces of a payload -> record. Pieces are taken one by one: the payload is held once.
 
     Raises:
         LimitError: the header takes more than 64 KiB (some 1,900 faces).
         ValueError: a parameter is out of its range, or there is a payload without a seal or a seal without one.
     """
-    length = sum(map(len, payload))
-    if bool(length) != bool(header.seal):
-        raise ValueError("a payload and its seal go together")
-    digest = hashlib.sha256()
+    head = bound(header)
+    digest, length = hashlib.sha256(), 0
+    record = io.BytesIO()
+    record.seek(len(head) + _FIXED_TAIL)
     for piece in payload:
         digest.update(piece)
-    head = bound(header) + struct.pack(">Q", length) + digest.digest()
-    return b"".join((head, hashlib.sha256(head).digest(), *payload))
+        length += record.write(piece)
+    if bool(length) != bool(header.seal):
+        raise ValueError("a payload and its seal go together")
+    head += struct.pack(">Q", length) + digest.digest()
+    record.seek(0)
+    record.write(head + hashlib.sha256(head).digest())
+    return record.getvalue()
 
 
 def bound(header: Header) -> bytes:

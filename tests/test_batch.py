@@ -114,6 +114,22 @@ def test_plans_that_make_no_sense(here, paths, options):
         plan(paths, "anonymize", **options)
 
 
+def test_no_suffix_of_a_recovered_original_meets_an_input(here):
+    put(here, "a.anon.png", "a.recovered.jpg", "b.jpg")
+    with pytest.raises(UsageError, match=r"perhaps the input a\.recovered\.jpg"):
+        plan(["a.anon.png", "a.recovered.jpg"], "recover")
+    assert len(plan(["a.anon.png", "b.jpg"], "recover")) == 2
+
+
+@pytest.mark.parametrize(("made", "skipped"), [("a.recovered.heic", 1), ("a.recovered", 1), ("a.recovered2.jpg", 0)])
+def test_skipping_what_was_recovered_under_whatever_suffix(here, made, skipped):
+    put(here, "a.anon.png", made)
+    done = Treated((), here, "file")
+    outcomes = list(run(plan(["a.anon.png"], "recover"), lambda job: done, skip_existing=True))
+    assert sum(outcome.state == "skipped" for outcome in outcomes) == skipped
+    assert outcomes[0].treated is (None if skipped else done)
+
+
 def test_records_of_their_own(here):
     put(here, "in/a.jpg", "in/b/a.jpg")
     (job,) = plan(["in/a.jpg"], "anonymize", sidecar="a.anf")

@@ -129,10 +129,12 @@ def test_the_region():
 
 
 def test_a_change_outside_the_faces_is_never_sealed_as_if_it_came_back():
-    original, changed = noise(), noise()
-    changed[20, 20, 0] ^= 1
-    with pytest.raises(ValueError, match="outside"):
-        sealing.of_pixels(HEADER, original, changed, None)
+    original = noise()
+    for y, x in ((0, 0), (31, 39), (11, 5), (5, 11)):
+        changed = original.copy()
+        changed[y, x, 0] ^= 1
+        with pytest.raises(ValueError, match="outside"):
+            sealing.of_pixels(HEADER, original, changed, None)
     inside = noise()
     inside[5, 5, 0] ^= 1
     back = sealing.mended(HEADER, sealing.of_pixels(HEADER, original, inside, None), inside, None)
