@@ -7,7 +7,7 @@ from PIL import Image
 
 import anonface
 from anonface import Key, anonymize, recover
-from anonface.batch import Job, check_target, explained, plan, run
+from anonface.batch import Job, Treated, check_target, explained, plan, run
 from anonface.carriers import embed, extract
 from anonface.errors import ContainerError, DeviceError, ImageError, NoFaceError, OutputError, UsageError
 
