@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import second
+from fake import FakeEngine
 from PIL import Image
 
-from anonface import carriers, cli, container, errors, recover, sealing
+from anonface import anonymize, carriers, cli, container, errors, recover, sealing
+from anonface.batch import rekey
 from anonface.keys import Argon2, Key
 
 HERE = Path(__file__).parent / "vectors"
@@ -139,6 +141,32 @@ def test_the_networks_key(vector):
     if contents.withheld:
         with pytest.raises(errors.KeyFileError, match="earlier key"):
             sealing.network_key(contents, key)
+
+
+@pytest.mark.parametrize(
+    ("tier", "output", "size"),
+    [("file", "png", 5), ("file", "webp", 70), ("file", "jpg", 300), ("face", "png", 30), ("none", "png", 30)],
+)
+def test_what_the_package_writes_the_second_implementation_reads(tier, output, size):
+    master, after = bytes(range(32)), bytes(range(3, 35))
+    pixels = np.random.default_rng(size).integers(1, 255, (size + 16, size + 20, 3), np.uint8)
+    Image.fromarray(pixels).save("photo.png")
+    original = Path("photo.png").read_bytes()
+    anonymize("photo.png", Key(master), f"hidden.{output}", engine=FakeEngine, seal=tier)
+    rekey(Path(f"hidden.{output}"), Key(master), Key(after), Path(f"rekeyed.{output}"))
+    flow_salt = second.parse(second.extract(Path(f"hidden.{output}").read_bytes()))[0]["flow_salt"]
+    for name, key, prk in (("hidden", master, None), ("rekeyed", after, second.prk_of(master, flow_salt))):
+        _, contents = second.recover(Path(f"{name}.{output}").read_bytes(), key)
+        if tier == "none":
+            assert contents is None if name == "hidden" else contents["prk"] == prk
+            continue
+        assert contents["tier"] == tier and contents["prk"] == prk
+        if tier == "file":
+            assert contents["data"] == original and contents["suffix"] == ".png"
+        else:
+            assert contents["pixels"] == pixels.tobytes()
+    with pytest.raises(second.Refused):
+        second.unseal(second.extract(Path(f"rekeyed.{output}").read_bytes()), master)
 
 
 # --- What must be refused --------------------------------------------------------------------------------------------
