@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -307,36 +307,7 @@ def read_record(source: Path, data: bytes, sidecar: Path | None = None) -> bytes
     Raises:
         ContainerError: there is none, or the file's structure is broken.
     """
-    record = carriers.extract(read_file(sidecar) if sidecar else data)
-    if record is None:
-        raise ContainerError(
-            f"{source} carries no anonface record (saving it with another program drops it)",
-            "give its sidecar with --sidecar, or --stateless if it was made so",
-        )
-    return record
-
-
-def inspected(file: Path) -> dict[str, Any]:
-    """All that is public about an anonymized photo or a sidecar, as plain JSON values.
-
-    Raises:
-        ContainerError: it carries no record, or one that is damaged or newer than this program.
-    """
-    data = read_file(file)
-    record = read_record(file, data)
-    header, payload = container.decode(record), container.payload(record)
-    needs = ["the passphrase" if header.kdf else "the key file"]
-    if header.tier == "face":
-        needs.append("the picture with every pixel as it was written")
-    elif header.tier == "none":
-        needs.append(f"the networks of backend {header.backend}, weights {header.weights_digest.hex()[:16]}")
-    return {
-        **container.describe(header, len(payload)),
-        "carrier": carriers.kind(data),
-        "file_bytes": len(data),
-        "record_bytes": len(record),
-        "needs": needs,
-    }
+    return carriers.expect(read_file(sidecar) if sidecar else data, str(source))
 
 
 def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Image files that carry a record: PNG, JPEG and WebP take it in pieces that other programs ignore.
 
-A sidecar file is the bare record. Nothing is decoded here, neither pictures nor records; other software's chunks may
-stand anywhere, and stay where they are.
+A sidecar file is the bare record. No picture is decoded here; other software's chunks may stand anywhere, and stay
+where they are.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from anonface.container import DAMAGED_HINT, MAGIC, damaged
+from anonface import container
+from anonface.container import DAMAGED_HINT, MAGIC, damaged, decode, payload
 from anonface.errors import ContainerError
 
 PNG_SIGNATURE, PNG_TYPE = b"\x89PNG\r\n\x1a\n", b"anFC"
@@ -47,6 +48,46 @@ def extract(image: bytes) -> bytes | None:
         return None
     pieces = [carrier.content(part.data) for part in carrier.split(image) if part.role == "record"]
     return b"".join(pieces) if pieces else None
+
+
+def expect(image: bytes, name: str) -> bytes:
+    """:func:`extract` where there must be a record.
+
+    Args:
+        name: the file's, for messages.
+
+    Raises:
+        ContainerError: there is none, or the file's structure is broken.
+    """
+    record = extract(image)
+    if record is None:
+        raise ContainerError(
+            f"{name} carries no anonface record (saving it with another program drops it)",
+            "give its sidecar with --sidecar, or --stateless if it was made so",
+        )
+    return record
+
+
+def describe(image: bytes, name: str) -> dict[str, Any]:
+    """All that is public about an anonymized photo or a sidecar, as plain JSON values.
+
+    Raises:
+        ContainerError: as :func:`expect` and :func:`anonface.container.decode`.
+    """
+    record = expect(image, name)
+    header = decode(record)
+    needs = ["the passphrase" if header.kdf else "the key file"]
+    if header.tier == "face":
+        needs.append("the picture with every pixel as it was written")
+    elif header.tier == "none":
+        needs.append(f"the networks of backend {header.backend}, weights {header.weights_digest.hex()[:16]}")
+    return {
+        **container.describe(header, len(payload(record))),
+        "carrier": kind(image),
+        "file_bytes": len(image),
+        "record_bytes": len(record),
+        "needs": needs,
+    }
 
 
 def strip(image: bytes) -> bytes:

@@ -654,9 +654,10 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show what is public about an anonymized photo, and what its recovery will need. Takes no key, changes nothing."""
-    from anonface.batch import inspected
+    from anonface.carriers import describe
+    from anonface.imagefile import read_file
 
-    facts = inspected(file)
+    facts = describe(read_file(file), str(file))
     if as_json:
         _print_json({"exit": 0, "input": str(file), **facts})
         return
