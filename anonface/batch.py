@@ -11,41 +11,55 @@ import itertools
 import os
 import re
 import string
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface import container
-from anonface.container import Header
+from anonface import carriers, container, sealing
+from anonface.container import FaceReport, Header, Tier
 from anonface.errors import (
     AnonfaceError,
     ContainerError,
     DeviceError,
     ImageError,
+    LimitError,
     NoFaceError,
     OutputError,
     UsageError,
     WeightsError,
+    WrongKeyError,
 )
-from anonface.imagefile import MAX_PIXELS, Photo, check_output, encode_photo, read_file, read_photo, write_together
+from anonface.imagefile import (
+    MAX_FILE_BYTES,
+    MAX_PIXELS,
+    Photo,
+    check_output,
+    encode_photo,
+    read_file,
+    read_photo,
+    write_together,
+)
 from anonface.journal import Journal, Record
 from anonface.keys import Argon2, Key
 
 if TYPE_CHECKING:
-    from anonface.pipeline import Anonymized, Chosen, Engine, FaceReport, Recovered
+    from anonface.pipeline import Anonymized, Chosen, Engine
 
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
 Direction = Literal["anonymize", "recover"]
-State = Literal["done", "copied", "skipped", "failed"]
+State = Literal["done", "copied", "decoy", "skipped", "failed"]
+Verified = Literal["yes", "unknown", "no"]
+WRITTEN: tuple[State, ...] = ("done", "copied", "decoy")
 
 SUFFIXES = {"png": ".png", "webp": ".webp", "jpeg": ".jpg"}
 FORMATS = {".png": "png", ".webp": "webp", ".jpg": "jpeg", ".jpeg": "jpeg"}
@@ -77,23 +91,60 @@ def default_engine() -> Engine:
     return Engine()
 
 
+NOTHING = sealing.Contents("none")
+
+
 @dataclass(frozen=True)
 class Opened:
-    """A photo that was read: its name, its bytes, what they show, and the header of an anonymized one."""
+    """A photo that was read.
+
+    Args:
+        source: its name.
+        data: its bytes, where they are to be sealed.
+        photo: what it shows; None where a sealed original takes its place.
+        header: of an anonymized photo's record.
+        contents: of that record's payload.
+        verified: whether the key was the right one, as in :class:`Recovered`.
+    """
 
     source: Path | None
     data: bytes
-    photo: Photo
+    photo: Photo | None
     header: Header | None = None
+    contents: sealing.Contents = NOTHING
+    verified: Verified = "unknown"
+
+    @property
+    def decoded(self) -> Photo:
+        """What it shows, where that was asked for."""
+        assert self.photo
+        return self.photo
 
 
 @dataclass(frozen=True)
 class Treated:
-    """A photo's new pixels with what is to be said about it: the tier of recovery, and notes of one line each."""
+    """A photo's new pixels with what is to be said about it.
 
-    result: Anonymized | Recovered
+    Args:
+        tier: what is sealed in it or brought it back, or "stateless".
+        notes: one line each.
+        verified: as in :class:`Recovered`.
+    """
+
+    result: Result
     tier: str
     notes: tuple[str, ...] = ()
+    verified: Verified = "unknown"
+
+
+class Result(Protocol):
+    """What :meth:`Task.treat` comes to."""
+
+    @property
+    def pixels(self) -> Pixels: ...
+
+    @property
+    def faces(self) -> Sequence[FaceReport]: ...
 
 
 class Task(Protocol):
@@ -103,8 +154,8 @@ class Task(Protocol):
         """Read a photo. Runs in any thread."""
         ...
 
-    def ready(self) -> Engine:
-        """Make the engine, if it is not made yet. What it raises concerns every photo."""
+    def ready(self, opened: Opened) -> None:
+        """Make the engine, if the photo needs it and it is not made yet. What it raises concerns every photo."""
         ...
 
     def treat(self, opened: Opened) -> Treated:
@@ -122,6 +173,7 @@ class Anonymizing:
 
     key: Key
     engine: Engine | Callable[[], Engine] = default_engine
+    seal: Tier = "file"
     consistent: bool = False
     stateless: bool = False
     boxes: Sequence[Box] = ()
@@ -134,14 +186,19 @@ class Anonymizing:
 
     def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
         data, photo = open_photo(source, self.max_pixels)
-        return Opened(_name(source), data, photo)
+        if self.seal == "face" and photo.deep is not None:
+            raise UsageError(
+                f"{str(source)!r} has 16 bits a channel, of which --seal face keeps 8",
+                "--seal file brings all of it back",
+            )
+        return Opened(_name(source), data if self.seal == "file" else b"", photo)
 
-    def ready(self) -> Engine:
-        return self.engine() if callable(self.engine) else self.engine
+    def ready(self, opened: Opened) -> None:
+        _made(self.engine)
 
     def treat(self, opened: Opened) -> Treated:
-        result = self.ready().anonymize(
-            opened.photo.pixels,
+        result = _made(self.engine).anonymize(
+            opened.decoded.pixels,
             self.key,
             consistent=self.consistent or self.stateless,
             boxes=tuple(self.boxes),
@@ -149,15 +206,32 @@ class Anonymizing:
             faces=self.faces,
             faceless=self.faceless,
         )
-        notes = opened.photo.notes if result.faces else (*opened.photo.notes, "no face was found; only copied")
-        return Treated(result, "stateless" if self.stateless else "none", notes)
+        notes = opened.decoded.notes if result.faces else (*opened.decoded.notes, "no face was found; only copied")
+        return Treated(result, "stateless" if self.stateless else self.seal, notes)
 
     def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
-        data = _encoded(target, opened.photo, treated.result.pixels, self.quality, self.keep_metadata)
+        photo, pixels = opened.decoded, treated.result.pixels
+        image = _encoded(target, photo, pixels, self.quality, self.keep_metadata)
         if self.stateless:
-            return [(target, data)]
-        record = container.encode(treated.result.header)  # type: ignore[union-attr]
-        return [(sidecar, record), (target, data)] if sidecar else [(target, container.embed(data, record))]
+            return [(target, image)]
+        header: Header = treated.result.header  # type: ignore[attr-defined]
+        if self.seal == "file":
+            suffix = opened.source.suffix if opened.source else ""
+            contents = sealing.of_file(opened.data, suffix, carriers.picture_digest(image))
+            record = sealing.seal(header, self.key, contents)
+        elif self.seal == "face":
+            contents = sealing.of_pixels(header, photo.pixels, pixels, photo.alpha)
+            record = sealing.seal(header, self.key, contents)
+        else:
+            record = container.encode(header)
+        files = [(sidecar, record), (target, image)] if sidecar else [(target, carriers.embed(image, record))]
+        for _, made in files:
+            if len(made) > MAX_FILE_BYTES:
+                raise LimitError(
+                    f"the result takes {len(made) >> 20} MiB, more than could be read again",
+                    "keep the record apart with --sidecar, or seal less with --seal face",
+                )
+        return files
 
 
 @dataclass(frozen=True)
@@ -166,27 +240,93 @@ class Recovering:
 
     key: Key | Callable[[Header | None], Key]
     engine: Engine | Callable[[], Engine] = default_engine
+    unsealed: bool = False
+    decoy: bool = False
     stateless: bool = False
+    original_suffix: bool = False
     faces: Chosen = "all"
     quality: int = QUALITY
     max_pixels: int = MAX_PIXELS
 
     def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
-        data, photo = open_photo(source, self.max_pixels)
         name = _name(source)
-        header = read_header(name, data, sidecar) if name and not self.stateless else None
-        return Opened(name, data, photo, header)
+        if name is None or self.stateless:
+            return Opened(name, b"", open_photo(source, self.max_pixels)[1])
+        data = read_file(name)
+        record = read_record(name, data, sidecar)
+        header = container.decode(record)
+        contents = NOTHING
+        verified: Verified = "yes" if header.seal else "unknown"
+        try:
+            contents = sealing.unseal(header, container.payload(record), self._key(header))
+        except WrongKeyError:
+            if not self.decoy:
+                raise
+            verified = "no"
+        photo = None
+        if contents.tier != "file" or self.unsealed:
+            photo = read_photo(data, self.max_pixels, str(name))
+        elif not sidecar:
+            sealing.check_picture(contents, carriers.picture_digest(data))
+        return Opened(name, b"", photo, header, contents, verified)
 
-    def ready(self) -> Engine:
-        return self.engine() if callable(self.engine) else self.engine
+    def ready(self, opened: Opened) -> None:
+        if self._tier(opened) == "none":
+            _made(self.engine)
 
     def treat(self, opened: Opened) -> Treated:
-        key = self.key(opened.header) if callable(self.key) else self.key
-        result = self.ready().recover(opened.photo.pixels, key, opened.header, faces=self.faces)
-        return Treated(result, "none" if opened.header else "stateless", opened.photo.notes)
+        header, contents, tier = opened.header, opened.contents, self._tier(opened)
+        notes = opened.photo.notes if opened.photo else ()
+        said = "none" if header else "stateless"
+        if header and tier == "file":
+            original = Recovered("file", opened.verified, header.reports(), None, bytes(contents.data))
+            return Treated(original, tier, notes, opened.verified)
+        photo = opened.decoded
+        if header and tier == "face":
+            pixels, faces = sealing.mended(header, contents, photo.pixels, photo.alpha), header.reports()
+            said = tier
+        else:
+            key = sealing.network_key(contents, self._key(header))
+            result = _made(self.engine).recover(photo.pixels, key, header, faces=self.faces)
+            pixels, faces = result.pixels, result.faces
+        return Treated(
+            Recovered(tier, opened.verified, faces, None, _pixels=pixels), said, notes, verified=opened.verified
+        )
 
     def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
-        return [(target, _encoded(target, opened.photo, treated.result.pixels, self.quality))]
+        if self._tier(opened) == "file":
+            target = self._original_target(opened, target)
+            return [(target, treated.result.original)]  # type: ignore[attr-defined]
+        return [(target, _encoded(target, opened.decoded, treated.result.pixels, self.quality))]
+
+    def _key(self, header: Header | None) -> Key:
+        return self.key(header) if callable(self.key) else self.key
+
+    def _tier(self, opened: Opened) -> Tier:
+        """What leads the photo back."""
+        return "none" if self.unsealed else opened.contents.tier
+
+    def _original_target(self, opened: Opened, target: Path) -> Path:
+        """Where a sealed original goes, which has a suffix of its own."""
+        suffix = opened.contents.suffix
+        own = target.with_suffix(suffix)
+        if self.original_suffix:
+            check_target(own, opened.source, overwrite=True)  # whether it exists is seen when it is written
+            return own
+        if _same_format(target.suffix) != _same_format(suffix):
+            raise UsageError(
+                f"the sealed original is a {suffix or 'file without a suffix'}, {str(target)!r} names another format",
+                f"name it {own}, or give a folder",
+            )
+        return target
+
+
+def _made(engine: Engine | Callable[[], Engine]) -> Engine:
+    return engine() if callable(engine) else engine
+
+
+def _same_format(suffix: str) -> str:
+    return FORMATS.get(suffix.lower(), suffix.lower())
 
 
 def anonymize(
@@ -195,6 +335,7 @@ def anonymize(
     output: str | Path | None = None,
     *,
     engine: Engine | Callable[[], Engine] = default_engine,
+    seal: Tier | None = None,
     consistent: bool = False,
     stateless: bool = False,
     boxes: Sequence[Box] = (),
@@ -214,6 +355,8 @@ def anonymize(
         key: decides who they become.
         output: the file to write; its suffix (.png, .webp, .jpg) says how. None writes nothing.
         engine: an engine, or what gives one when the photo has been read.
+        seal: what is stored, encrypted: the whole original "file" (the default), the "face" pixels alone, or "none".
+            Of an array, which is no file, the face pixels.
         consistent: the same person becomes the same other person in every photo under this key.
         stateless: write no record, so that pixels and key alone lead back; implies ``consistent``.
         boxes: (x, y, w, h) in pixels of faces that the detector misses.
@@ -232,10 +375,11 @@ def anonymize(
     Raises:
         AnonfaceError: one of its kinds, see :mod:`anonface.errors`.
     """
-    task = Anonymizing(
-        key, engine, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels
-    )
     target, beside = _path(output), _path(sidecar)
+    tier = chosen_tier(seal, target, stateless, array=isinstance(photo, np.ndarray))
+    task = Anonymizing(
+        key, engine, tier, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels
+    )
     for file in filter(None, (target, beside)):
         check_target(file, _name(photo), overwrite)
     opened = task.open(photo)
@@ -243,6 +387,55 @@ def anonymize(
     if target:
         write_files(task.files(opened, treated, target, beside), overwrite)
     return treated.result  # type: ignore[return-value]
+
+
+def chosen_tier(seal: Tier | None, target: Path | None, stateless: bool, array: bool = False) -> Tier:
+    """What is to be sealed, by default the file.
+
+    Raises:
+        UsageError: the output cannot bring that back.
+    """
+    if stateless:
+        if seal not in (None, "none"):
+            raise UsageError(f"--stateless stores nothing, so --seal {seal} has no place", "leave one of them out")
+        return "none"
+    tier: Tier = seal or "file"
+    if array and tier == "file":
+        tier = "face"
+    if tier == "face" and target and format_of(target) == "jpeg":
+        raise UsageError(
+            "JPEG changes the pixels around the faces, so --seal face cannot bring the original back from it",
+            "write PNG or WebP, or use --seal file",
+        )
+    return tier
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A photo led back.
+
+    Args:
+        tier: what brought it back: the sealed "file", the sealed "face" pixels, or the networks ("none").
+        verified: whether the key was the right one: "yes" or "no" (of a decoy) where a seal tells, else "unknown".
+        faces: what became of each face.
+        file: what was written, if anything.
+        original: the original file's bytes, of tier "file".
+    """
+
+    tier: Tier
+    verified: Verified
+    faces: list[FaceReport]
+    file: Path | None
+    original: bytes | None = None
+    _pixels: Pixels | None = None
+
+    @cached_property
+    def pixels(self) -> Pixels:
+        """[H, W, 3] uint8 RGB, upright. Of an original file they are decoded when they are first asked for."""
+        if self._pixels is not None:
+            return self._pixels
+        assert self.original is not None
+        return read_photo(self.original, sys.maxsize).pixels
 
 
 def recover(
@@ -253,59 +446,100 @@ def recover(
     engine: Engine | Callable[[], Engine] = default_engine,
     header: Header | None = None,
     sidecar: str | Path | None = None,
+    unsealed: bool = False,
+    decoy: bool = False,
     stateless: bool = False,
+    original_suffix: bool = False,
     faces: Chosen = "all",
     quality: int = QUALITY,
     overwrite: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> Recovered:
-    """Lead an anonymized photo back. A wrong key leads to some other plausible person, and nobody can tell.
+    """Lead an anonymized photo back, by the best that its record offers.
 
     Args:
         photo: [H, W, 3] uint8 RGB, or a file.
         key: the one it was anonymized under, or what gives it once the header is known.
-        output: the file to write; None writes nothing.
-        engine: an engine, or what gives one when the photo has been read.
+        output: the file to write; None writes nothing. A sealed original is written as it was, byte for byte.
+        engine: an engine, or what gives one when the networks are needed.
         header: what :func:`anonymize` returned. An array without one is recovered from pixels and key alone.
-        sidecar: the file that holds the record of a photo file.
+        sidecar: the file that holds the record of a photo file: a sidecar, or an image.
+        unsealed: let the networks lead back, whatever is sealed. Where nothing is, a wrong key leads to some other
+            plausible person, and nobody can tell.
+        decoy: under a wrong key, let the networks make of it what they can.
         stateless: recover a photo file from pixels and key alone, whatever record it carries.
+        original_suffix: a sealed original replaces the suffix of ``output`` by its own; else the two must agree.
         faces: as in :func:`anonymize`, for photos without a record; a record says it itself.
         quality, overwrite, max_pixels: as in :func:`anonymize`.
 
     Raises:
         ContainerError: the file carries no record, and no ``sidecar``, ``header`` or ``stateless`` is given.
+        WrongKeyError: the photo was sealed under another key, and no ``decoy`` is asked for.
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
-    task = Recovering(key, engine, stateless or header is not None, faces, quality, max_pixels)
+    without_record = stateless or header is not None
+    task = Recovering(key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels)
     target, beside = _path(output), _path(sidecar)
     if target:
         check_target(target, _name(photo), overwrite)
     opened = task.open(photo, beside)
     if header is not None:
         opened = replace(opened, header=header)
-    treated = task.treat(opened)
+    if target and opened.photo:
+        format_of(target)
+    result: Recovered = (treated := task.treat(opened)).result  # type: ignore[assignment]
     if target:
-        write_files(task.files(opened, treated, target, beside), overwrite)
-    return treated.result  # type: ignore[return-value]
+        files = task.files(opened, treated, target, beside)
+        write_files(files, overwrite)
+        result = replace(result, file=files[-1][0])
+    return result
 
 
-def read_header(source: Path, data: bytes, sidecar: Path | None = None) -> Header:
-    """The header of an anonymized photo, from its sidecar when one is named.
+def read_record(source: Path, data: bytes, sidecar: Path | None = None) -> bytes:
+    """The record of an anonymized photo, from its sidecar when one is named; not yet decoded.
 
     Args:
         source: the photo's name, for messages.
         data: its bytes.
 
     Raises:
-        ContainerError: there is none, or it is damaged or newer than this program.
+        ContainerError: there is none, or the file's structure is broken.
     """
-    record = container.extract(read_file(sidecar) if sidecar else data)
-    if record is None:
-        raise ContainerError(
-            f"{source} carries no anonface record (saving it with another program drops it)",
-            "give its sidecar with --sidecar, or --stateless if it was made so",
-        )
-    return container.decode(record)
+    return carriers.expect(read_file(sidecar) if sidecar else data, str(source))
+
+
+def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
+    """Write an anonymized photo without its record.
+
+    Raises:
+        ContainerError: it carries none, or is no PNG, JPEG or WebP file.
+        OutputError: ``target`` must not or cannot be written.
+    """
+    check_target(target, source, overwrite)
+    data = read_file(source)
+    bare = carriers.strip(data)
+    if bare == data:
+        raise ContainerError(f"{source} carries no anonface record", "there is nothing to strip")
+    write_files([(target, bare)], overwrite)
+
+
+def rekey(
+    source: Path, old: Key | Callable[[Header | None], Key], new: Key, target: Path, *, overwrite: bool = False
+) -> None:
+    """Write an anonymized photo, or a sidecar, sealed under another key. See :func:`anonface.sealing.rekeyed`.
+
+    Raises:
+        WrongKeyError: ``old`` is not the key that it was sealed under.
+        AnonfaceError: other kinds, see :mod:`anonface.errors`.
+    """
+    check_target(target, source, overwrite)
+    data = read_file(source)
+    record = read_record(source, data)
+    header = container.decode(record)
+    chosen = old(header) if callable(old) else old
+    record = sealing.rekeyed(header, container.payload(record), chosen, new)
+    made = record if carriers.kind(data) == "sidecar" else carriers.embed(data, record)
+    write_files([(target, made)], overwrite)
 
 
 def format_of(target: Path) -> str:
@@ -369,17 +603,26 @@ def write_files(files: Sequence[tuple[Path, bytes]], overwrite: bool) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """One photo to treat: the file, what it becomes, and where its record lies when that is a file of its own."""
+    """One photo to treat: the file, what it becomes, and where its record lies when that is a file of its own.
+
+    ``named`` says that the user chose the target's name, its suffix included; otherwise a sealed original that is led
+    back takes its own suffix in place of the target's.
+    """
 
     direction: Direction
     source: Path
     target: Path
     sidecar: Path | None = None
+    named: bool = False
 
     @property
     def outputs(self) -> tuple[Path, ...]:
         """The files that the job writes, the photo last."""
         return (self.sidecar, self.target) if self.sidecar and self.direction == "anonymize" else (self.target,)
+
+    def written_as(self, file: Path) -> Job:
+        """The job once it is known under which name, in the target's folder, its photo was written."""
+        return replace(self, target=self.target.with_name(file.name))
 
 
 def plan(
@@ -420,10 +663,13 @@ def plan(
         target = _place(output, alone, branch, called) or source.with_name(called)
         if name and target.name != called:
             raise UsageError(f"--name says what is written in a folder, and {output} names a file", "give one of them")
-        if format not in (None, format_of(target)):
+        named = output is not None and alone and not _is_folder(output)
+        # a sealed original may have any suffix: a name for what is recovered is judged once the record is known
+        if (format or direction == "anonymize" or not named) and format not in (None, format_of(target)):
             raise UsageError(f"--format {format} contradicts the name {target}")
         anonymized = target if direction == "anonymize" else source
-        jobs.append(Job(direction, source, target, _place(sidecar, alone, branch, f"{anonymized.name}.anf")))
+        beside = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
+        jobs.append(Job(direction, source, target, beside, named))
     _refuse_collisions(jobs)
     return jobs
 
@@ -525,13 +771,25 @@ def _result_name(template: str, source: Path, direction: Direction, format: str)
 def _place(chosen: str | None, alone: bool, branch: Path, name: str) -> Path | None:
     if chosen is None:
         return None
-    if alone and not (Path(chosen).is_dir() or chosen.endswith(("/", os.sep))):
-        return Path(chosen)
-    return Path(chosen) / branch / name
+    return Path(chosen) if alone and not _is_folder(chosen) else Path(chosen) / branch / name
+
+
+def _is_folder(chosen: str) -> bool:
+    return Path(chosen).is_dir() or chosen.endswith(("/", os.sep))
+
+
+def _existing(job: Job) -> Path | None:
+    """The job's result, if it is there; a recovered photo's suffix may be its original's."""
+    if job.direction == "anonymize" or job.named:
+        return job.target if job.target.exists() else None
+    bare = job.target.with_suffix("")
+    candidates = (bare, job.target, *sorted(bare.parent.glob(f"{glob.escape(bare.name)}.*")))
+    return next((file for file in candidates if bare in (file, file.with_suffix("")) and file.exists()), None)
 
 
 def _refuse_collisions(jobs: Sequence[Job]) -> None:
     inputs = {_canonical(job.source): job for job in jobs}
+    stems = {os.path.splitext(place)[0]: job for place, job in inputs.items()}  # noqa: PTH122
     writers: dict[str, Job] = {}
     for job in jobs:
         for file in job.outputs:
@@ -539,6 +797,9 @@ def _refuse_collisions(jobs: Sequence[Job]) -> None:
             what, other = "also the output of", writers.get(place)
             if other is None and inputs.get(place) not in (None, job):
                 what, other = "the input", inputs[place]
+            stem = os.path.splitext(place)[0]  # noqa: PTH122
+            if other is None and job.direction == "recover" and not job.named and stems.get(stem) not in (None, job):
+                what, other = "under its original's suffix perhaps the input", stems[stem]
             if other is not None:
                 raise UsageError(f"{file}, the output of {job.source}, is {what} {other.source}", _COLLISION_HINT)
             writers[place] = job
@@ -562,6 +823,7 @@ class Outcome:
         notes: what its owner may want to know, one line each.
         ends: the next photo would fare no better, so it was the last.
         resumed: an earlier run wrote it.
+        verified: whether the key was the right one, of a recovered photo.
     """
 
     job: Job
@@ -573,10 +835,11 @@ class Outcome:
     error: AnonfaceError | None = None
     ends: bool = False
     resumed: bool = False
+    verified: Verified = "unknown"
 
     def record(self) -> Record:
         """For reports and journals; names files, and holds no digest, no code of a face and no key."""
-        written = self.state in ("done", "copied")
+        written = self.state in WRITTEN
         error = self.error
         return {
             "input": str(self.job.source),
@@ -591,19 +854,17 @@ class Outcome:
                 for face in self.faces
             ],
             "warnings": list(self.notes),
-            # Without a seal nobody can tell a right key from a wrong one.
-            **({"verified": "unknown"} if self.job.direction == "recover" else {}),
+            **({"verified": self.verified} if self.job.direction == "recover" else {}),
             "error": {"code": error.exit_code, "message": error.message, "hint": error.hint} if error else None,
         }
 
     @classmethod
     def resume(cls, job: Job, record: Record) -> Outcome:
         """What an earlier run noted about a photo that it finished."""
-        from anonface.pipeline import FaceReport
-
         faces = [
             FaceReport(face["index"], face["kind"], tuple(face["box"]), face["reason"]) for face in record["faces"]
         ]
+        job = job.written_as(Path(record["output"]))
         return cls(
             job,
             record["state"],
@@ -611,7 +872,9 @@ class Outcome:
             record["tier"] or "",
             record["seconds"],
             tuple(record["warnings"]),
+            error=_decoy(job) if record["state"] == "decoy" else None,
             resumed=True,
+            verified=record.get("verified", "unknown"),
         )
 
 
@@ -637,8 +900,8 @@ class Rules:
         for job in jobs:
             if self.journal and (record := self.journal.finished(job.outputs)):
                 tell(Outcome.resume(job, record))
-            elif self.skip_existing and job.target.exists():
-                tell(Outcome(job, "skipped", notes=(f"{job.target} exists",)))
+            elif self.skip_existing and (there := _existing(job)):
+                tell(Outcome(job, "skipped", notes=(f"{str(there)!r} exists",)))
             else:
                 try:
                     for file in job.outputs:
@@ -658,20 +921,30 @@ class Rules:
         ends = ends or lost or isinstance(error, WeightsError)
         return Outcome(job, "failed", seconds=seconds, error=error, ends=ends)
 
-    def note(self, outcome: Outcome, sizes: Sequence[tuple[Path, int]]) -> None:
+    def note(self, job: Job, outcome: Outcome, sizes: Sequence[tuple[Path, int]]) -> None:
         """Into the journal, before the files are written."""
         if self.journal:
-            self.journal.note(sizes, outcome.record())
+            self.journal.note(sizes, outcome.record(), job.target)
 
 
 NO_RULES = Rules()
 
 
-def done(job: Job, treated: Treated, seconds: float) -> Outcome:
+def done(job: Job, treated: Treated, files: Sequence[tuple[Path, bytes]], seconds: float) -> Outcome:
     """What becomes of a photo once its files are written."""
     faces = tuple(treated.result.faces)
-    state: State = "done" if faces else "copied"
-    return Outcome(job, state, faces, treated.tier, seconds, treated.notes)
+    job = job.written_as(files[-1][0])
+    decoy = treated.verified == "no"
+    state: State = "decoy" if decoy else "done" if faces else "copied"
+    error = _decoy(job) if decoy else None
+    return Outcome(job, state, faces, treated.tier, seconds, treated.notes, error, verified=treated.verified)
+
+
+def _decoy(job: Job) -> WrongKeyError:
+    return WrongKeyError(
+        f"the key is not the one that this photo was sealed under; {str(job.target)!r} is a decoy",
+        "give the right key for the original",
+    )
 
 
 @dataclass
@@ -711,8 +984,8 @@ def run(
         started = time.perf_counter()
         try:
             files = task.files(opened, treated, hand.job.target, hand.job.sidecar)
-            outcome = done(hand.job, treated, seconds + time.perf_counter() - started)
-            rules.note(outcome, [(file, len(data)) for file, data in files])
+            outcome = done(hand.job, treated, files, seconds + time.perf_counter() - started)
+            rules.note(hand.job, outcome, [(file, len(data)) for file, data in files])
             write_files(files, rules.overwrite)
             hand.outcome = outcome
         except Exception as raised:
@@ -752,7 +1025,7 @@ def _treat(hand: _InHand, task: Task, rules: Rules, pool: ThreadPoolExecutor, cl
         return hand.outcome.ends
     hand.opened = None  # as soon as it is written, nothing holds its pixels any more
     try:
-        task.ready()
+        task.ready(opened)
     except Exception as raised:
         hand.outcome = rules.failed(hand.job, raised, ends=True)
         return True

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anonface.batch import Anonymizing, Job, Outcome, Recovering
-    from anonface.container import Header
+    from anonface.container import FaceReport, Header
     from anonface.download import Progress
     from anonface.journal import Journal
     from anonface.keys import Argon2, Key
-    from anonface.pipeline import Chosen, Engine, FaceReport
+    from anonface.pipeline import Chosen, Engine
     from anonface.weights import Status
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -74,7 +74,8 @@ Sidecar = Annotated[
     str | None, typer.Option(help="Record beside the image instead of in it: file for one photo, folder for several.")
 ]
 Seal = Annotated[
-    str, typer.Option(help="What is stored for recovery. This version: none, the networks alone lead back.")
+    Literal["file", "face", "none"] | None,
+    typer.Option(help="What is stored under the key: the original file (default), the face pixels, or nothing."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Backend = Annotated[str, typer.Option(help="ifadit, or ifadit-official with the authors' weights.")]
@@ -124,19 +125,9 @@ def main() -> None:
     """Entry point of the ``anonface`` command."""
     import signal
 
-    _forbid_core_dumps()
     # As an exception, so that a terminated run tidies up and reports as an interrupted one does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     sys.exit(run(sys.argv[1:]))
-
-
-def _forbid_core_dumps() -> None:
-    """A crash must not leave the memory, keys in it, on the disk."""
-    try:
-        import resource
-    except ImportError:  # not on Windows, which writes none unless told to
-        return
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def run(args: Sequence[str]) -> int:
@@ -144,6 +135,7 @@ def run(args: Sequence[str]) -> int:
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # its warnings would come before ours
     # Threads that spin while they wait make a machine shared with other work ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _forbid_core_dumps()
     session = Session(as_json="--json" in args)
     command = typer.main.get_command(app)
     try:
@@ -164,6 +156,15 @@ def run(args: Sequence[str]) -> int:
     if session.as_json:
         _print_json({"exit": failure.exit_code, "error": _error_json(failure)})
     return failure.exit_code
+
+
+def _forbid_core_dumps() -> None:
+    """A core dump would write the keys to disk."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which writes none of its own accord
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _print_version(wanted: bool) -> None:
@@ -349,7 +350,7 @@ def anonymize(
     sheet: Annotated[
         Path | None, typer.Option(help="Also lay out originals and results side by side, in this PNG.")
     ] = None,
-    seal: Seal = "none",
+    seal: Seal = None,
     device: Device = "auto",
     backend: Backend = "ifadit",
     batch_size: BatchSize = 4,
@@ -384,7 +385,7 @@ def anonymize(
     """Make everybody in the photos somebody else: photo.jpg -> photo.anon.png."""
     from anonface import batch
 
-    _check_options(seal, overwrite, skip_existing, offline)
+    _check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:
         raise UsageError("--stateless stores no record, so there is none to write into a --sidecar")
     boxes = [_box(text) for text in box or ()]
@@ -394,7 +395,9 @@ def anonymize(
         raise UsageError("--box belongs to one photo", "anonymize that photo alone")
     if sheet:
         _check_sheet(sheet, overwrite)
+    tiers = [batch.chosen_tier(seal, job.target, stateless) for job in jobs]
     options = {
+        "seal": tiers[0],
         "consistent": consistent,
         "stateless": stateless,
         "boxes": boxes,
@@ -429,7 +432,12 @@ def recover(
         bool, typer.Option("--stateless", help="Use pixels and key alone: for photos anonymized so.")
     ] = False,
     sidecar: Sidecar = None,
-    seal: Seal = "none",
+    seal: Annotated[
+        Literal["best", "none"], typer.Option(help="none: let the networks lead back, whatever is sealed.")
+    ] = "best",
+    decoy: Annotated[
+        bool, typer.Option("--decoy", help="Under a wrong key, write the face that it leads to; exit 7 all the same.")
+    ] = False,
     device: Device = "auto",
     backend: Backend = "ifadit",
     batch_size: BatchSize = 4,
@@ -452,10 +460,14 @@ def recover(
     offline: Offline = False,
     as_json: AsJson = False,
 ) -> int:
-    """Lead anonymized photos back: photo.anon.png -> photo.recovered.png. A wrong key leads to yet another person."""
+    """Lead anonymized photos back by the best that they offer: photo.anon.png -> photo.recovered.jpg.
+
+    A sealed original comes back byte for byte, under its own suffix. Where nothing is sealed, a wrong key leads to yet
+    another person.
+    """
     from anonface import batch
 
-    _check_options(seal, overwrite, skip_existing, offline)
+    _check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:
         raise UsageError("--stateless uses no record, so a --sidecar has no say")
     if not stateless and (faces != "all" or keep_faces):
@@ -463,7 +475,10 @@ def recover(
     jobs = batch.plan(paths, "recover", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
     _check_quality(quality, jobs)
     options = {
+        "unsealed": seal == "none",
+        "decoy": decoy,
         "stateless": stateless,
+        "original_suffix": not jobs[0].named,
         "faces": _chosen(faces),
         "quality": quality or batch.QUALITY,
         "max_pixels": max_pixels,
@@ -474,9 +489,7 @@ def recover(
     return _do(ctx, jobs, _recovering, keys, engine, options, order)[0]
 
 
-def _check_options(seal: str, overwrite: bool, skip_existing: bool, offline: bool) -> None:
-    if seal != "none":
-        raise UsageError(f"there is no --seal {seal!r} in this version", "leave it out, or say --seal none")
+def _check_options(overwrite: bool, skip_existing: bool, offline: bool) -> None:
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other")
     if offline:
@@ -484,9 +497,9 @@ def _check_options(seal: str, overwrite: bool, skip_existing: bool, offline: boo
 
 
 def _check_quality(quality: int | None, jobs: Sequence[Job]) -> None:
-    from anonface.batch import format_of
+    from anonface.batch import FORMATS
 
-    if quality and all(format_of(job.target) != "jpeg" for job in jobs):
+    if quality and all(FORMATS.get(job.target.suffix.lower()) != "jpeg" for job in jobs):
         raise UsageError("only JPEG knows a --quality, PNG and WebP are lossless", "--format jpeg, or no --quality")
 
 
@@ -667,7 +680,7 @@ def _do(
     if journal and complete:
         journal.remove()
     if len(jobs) > 1:
-        if journal and not complete and any(outcome.state in ("done", "copied") for outcome in outcomes):
+        if journal and not complete and any(outcome.state in batch.WRITTEN for outcome in outcomes):
             _say("anonface: the same command with --resume goes on with the rest")
         _sum_up(outcomes, len(jobs), time.monotonic() - started, fatal)
     if fatal:
@@ -739,7 +752,25 @@ def _line(outcome: Outcome) -> str:
     kept = [face for face in outcome.faces if face.kind == "kept"]
     covered = f", {len(mosaics)} of them under a mosaic ({'; '.join(_reasons(mosaics))})" if mosaics else ""
     left = f", {len(kept)} of them left as they are ({'; '.join(_reasons(kept))})" if kept else ""
-    return f"{job.source} -> {job.target}: {_count(len(outcome.faces), 'face')}{covered}{left}, {outcome.seconds:.1f} s"
+    faces = f"{_count(len(outcome.faces), 'face')}{covered}{left}"
+    tier = _TIERS[job.direction][outcome.tier]
+    return f"{job.source} -> {job.target}: {faces}, {tier}, {outcome.seconds:.1f} s"
+
+
+_TIERS = {
+    "anonymize": {
+        "file": "original file sealed",
+        "face": "face pixels sealed",
+        "none": "nothing sealed",
+        "stateless": "nothing stored",
+    },
+    "recover": {
+        "file": "the original file",
+        "face": "the original pixels",
+        "none": "as the networks lead back",
+        "stateless": "as the networks lead back",
+    },
+}
 
 
 def _reasons(faces: Sequence[FaceReport]) -> list[str]:
@@ -751,13 +782,15 @@ def _count(number: int, what: str) -> str:
 
 
 def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float, fatal: AnonfaceError | None) -> None:
-    by_state = {state: [o for o in outcomes if o.state == state] for state in ("done", "copied", "skipped", "failed")}
+    by_state = {
+        state: [o for o in outcomes if o.state == state] for state in ("done", "copied", "decoy", "skipped", "failed")
+    }
     faces = sum(len(outcome.faces) for outcome in outcomes)
     parts = [f"{len(found)} {state}" for state, found in by_state.items() if found]
     if planned > len(outcomes):
         parts.append(f"{planned - len(outcomes)} not reached")
     _say(f"{_count(planned, 'photo')}: {', '.join(parts)}; {_count(faces, 'face')} in {seconds:.1f} s")
-    if failures := [outcome for outcome in by_state["failed"] if outcome.error is not fatal]:
+    if failures := [outcome for outcome in outcomes if outcome.error and outcome.error is not fatal]:
         width = max(len(_shown(outcome.job.source)) for outcome in failures)
         _say(f"{'exit':>4}  {'photo':{width}}  reason")
         for outcome in failures:
@@ -770,22 +803,67 @@ def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo, or a sidecar.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show the record in a photo. Needs no key and changes nothing."""
-    from anonface.batch import read_header
-    from anonface.container import describe
+    """Show what is public about an anonymized photo, and what its recovery will need. Takes no key, changes nothing."""
+    from anonface.carriers import describe
     from anonface.imagefile import read_file
 
-    facts = describe(read_header(file, read_file(file)))
+    facts = describe(read_file(file), str(file))
     if as_json:
         _print_json({"exit": 0, "input": str(file), **facts})
         return
     faces = facts.pop("faces")
-    for name, value in facts.items():
+    for name, value in (*facts.items(), ("faces", len(faces))):
         shown = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else value
+        shown = "; ".join(value) if name == "needs" else shown
         print(_shown(f"{name.replace('_', ' '):15} {shown}"))
     for number, face in enumerate(faces, start=1):
         corners = " ".join(f"({x:g}, {y:g})" for x, y in face["quad"])
         print(_shown(f"face {number:<10} {face['kind']} {corners}"))
+
+
+@app.command()
+def strip(
+    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Default: photo.anon.png -> photo.anon.stripped.png.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the photo without its record, every pixel as it is. That copy leads back to nobody's original."""
+    from anonface.batch import strip as strip_photo
+
+    target = output or file.with_name(f"{file.stem}.stripped{file.suffix}")
+    strip_photo(file, target, overwrite=overwrite)
+    _say(f"anonface: {target} carries no record; {file} still does")
+
+
+@app.command()
+def rekey(
+    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo, or a sidecar.")],
+    new_key_file: Annotated[Path, typer.Option(readable=False, help="The key file that shall lead back from now on.")],
+    old_key_file: Annotated[
+        Path | None, typer.Option(readable=False, help="The key file that does so now. Without one, a passphrase.")
+    ] = None,
+    passphrase_file: Annotated[
+        Path | None, typer.Option(readable=False, help="As elsewhere: the old key's passphrase.")
+    ] = None,
+    new_passphrase_file: Annotated[
+        Path | None, typer.Option(readable=False, help="The new key file's passphrase, where it is wrapped in one.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Default: photo.anon.png -> photo.anon.rekeyed.png.")
+    ] = None,
+    strict_keys: StrictKeys = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Seal a photo under another key, every pixel as it is. Copies under the old key stay what they are."""
+    from anonface.batch import rekey as rekey_photo
+
+    target = output or file.with_name(f"{file.stem}.rekeyed{file.suffix}")
+    old = KeySource(old_key_file, passphrase_file, strict_keys).secret()
+    new = _key_of_file(new_key_file, new_passphrase_file, strict_keys)
+    rekey_photo(file, old.of, new, target, overwrite=overwrite)
+    _say(f"anonface: {target} answers to the new key; {file} still answers to the old one: delete it to take that away")
 
 
 @app.command(short_help="Make a contact sheet of photos.")
@@ -810,7 +888,7 @@ def compare(
     """Lay out original, anonymized, second key, recovered and wrong key side by side, recovered from pixels alone."""
     from anonface import batch
 
-    _check_options("none", overwrite, False, offline)
+    _check_options(overwrite, False, offline)
     if output.suffix.lower() != ".png":
         raise UsageError(f"the sheet {output} must be a .png")
     from anonface.evaluation.sheet import COLUMNS, versions
@@ -906,7 +984,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
-    _check_options("none", False, False, offline)
+    _check_options(False, False, offline)
     if sheet:
         _check_sheet(sheet, overwrite)
     from anonface.evaluation import report as reports

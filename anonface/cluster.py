@@ -54,7 +54,7 @@ class Worker:
         except Exception as raised:
             return rules.failed(job, raised, ends=self._task is None), []
         try:
-            self._task.ready()
+            self._task.ready(opened)
         except Exception as raised:
             return rules.failed(job, raised, ends=True), []
         try:
@@ -62,7 +62,7 @@ class Worker:
             self._files = self._task.files(opened, treated, job.target, job.sidecar)
         except Exception as raised:
             return rules.failed(job, raised, time.perf_counter() - started), []
-        outcome = done(job, treated, time.perf_counter() - started)
+        outcome = done(job, treated, self._files, time.perf_counter() - started)
         return outcome, [(file, len(data)) for file, data in self._files]
 
     def write(self, outcome: Outcome, rules: Rules) -> Outcome:
@@ -175,7 +175,7 @@ class _Crew:
             return
         if hand and hand.rendered is None and answer[1]:
             try:
-                self._journal.note(answer[1], replace(answer[0], job=self._jobs[hand.index]).record())
+                self._journal.note(answer[1], self._ours(hand, answer[0]).record(), hand.job.target)
             except OutputError as error:
                 self._settle(hand, self._rules.failed(hand.job, error))
             else:
@@ -208,7 +208,11 @@ class _Crew:
             self._settle(hand, self._rules.failed(hand.job, given_up))
 
     def _settle(self, hand: _InHand, outcome: Outcome) -> None:
-        self._outcomes[hand.index] = replace(outcome, job=self._jobs[hand.index])
+        self._outcomes[hand.index] = self._ours(hand, outcome)
+
+    def _ours(self, hand: _InHand, outcome: Outcome) -> Outcome:
+        """The outcome under the user's paths."""
+        return replace(outcome, job=self._jobs[hand.index].written_as(outcome.job.target))
 
     def _ends(self) -> bool:
         return any(outcome.ends for outcome in self._outcomes.values())
@@ -245,4 +249,4 @@ def _ray() -> Iterator[Any]:
 
 def _absolute(job: Job) -> Job:
     sidecar = job.sidecar.absolute() if job.sidecar else None
-    return Job(job.direction, job.source.absolute(), job.target.absolute(), sidecar)
+    return replace(job, source=job.source.absolute(), target=job.target.absolute(), sidecar=sidecar)

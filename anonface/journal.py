@@ -40,13 +40,19 @@ class Journal:
         self._entries = _read(file) if file and resume else {}
         self._lock = threading.Lock()
 
-    def note(self, outputs: Sequence[tuple[Path, int]], record: Record) -> None:
-        """Say what is about to be written: (file, bytes) each, the photo itself last.
+    def note(self, outputs: Sequence[tuple[Path, int]], record: Record, planned: Path | None = None) -> None:
+        """Say what is about to be written.
+
+        Args:
+            outputs: (file, bytes) each, the photo itself last.
+            planned: the photo's name as a later run will ask for it, where it is written under another.
 
         Raises:
             OutputError: the journal cannot be written.
         """
+        photo = str((planned or outputs[-1][0]).absolute())
         entry = {
+            "photo": photo,
             "outputs": [{"file": str(file.absolute()), "bytes": size, "before": _look(file)} for file, size in outputs],
             "record": record,
         }
@@ -54,16 +60,16 @@ class Journal:
         with self._lock:
             if self.file:
                 _append(self.file, line)
-            self._entries[str(outputs[-1][0].absolute())] = entry
+            self._entries[photo] = entry
 
     def finished(self, outputs: Sequence[Path]) -> Record | None:
-        """The record of a photo that was noted and is written, if it is; ``outputs`` as for :meth:`note`.
+        """The record of a photo that was noted and is written, if it is; ``outputs`` as they are planned.
 
         What a writer was killed over is tidied up: a sidecar without its photo leads nowhere and is removed.
         """
         names = [str(file.absolute()) for file in outputs]
         entry = self._entries.get(names[-1])
-        if entry is None or [output["file"] for output in entry["outputs"]] != names:
+        if entry is None or [output["file"] for output in entry["outputs"][:-1]] != names[:-1]:
             return None
         if _written(entry["outputs"][-1]):
             record: Record = entry["record"]
@@ -94,7 +100,8 @@ def _read(file: Path) -> dict[str, Any]:
     for line in lines:
         try:
             entry = json.loads(line)
-            entries[entry["outputs"][-1]["file"]] = entry
+            if entry["outputs"]:
+                entries[entry["photo"]] = entry
         except (ValueError, LookupError, TypeError):
             continue
     return entries

@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from anonface.backends.base import Backend, Parameter, build
-from anonface.container import FaceEntry, Header
+from anonface.container import FaceEntry, FaceReport, Header
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.faces import align, blend, parse, people
 from anonface.faces.detect import Face, build_detector, reading_order
-from anonface.keys import CONSISTENT_SALT, Argon2, FaceKey, Key, fresh_salt
+from anonface.keys import CONSISTENT_SALT, Argon2, FaceKey, Key, PhotoKey, fresh_salt
 
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
@@ -33,23 +33,6 @@ MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
 # Where FFHQ's alignment puts the five points in its square: eyes, nose tip, mouth corners; and the face's box.
 ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
 ALIGNED_CENTRE, ALIGNED_SIDE = np.array([[0.5, 0.56]]), 0.6
-
-
-@dataclass(frozen=True)
-class FaceReport:
-    """What became of one face.
-
-    Args:
-        index: its number in the photo, counted from 0, from top-left to bottom-right.
-        kind: "synth", "mosaic", or "kept" for a face that was left as it is.
-        box: where it was seen, (x, y, w, h) in pixels.
-        reason: why it was not synthesised.
-    """
-
-    index: int
-    kind: str
-    box: Box
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,10 +167,13 @@ class Engine:
         )
         return Anonymized(result, _report(found, kept), header)
 
-    def recover(self, pixels: Pixels, key: Key, header: Header | None = None, *, faces: Chosen = "all") -> Recovered:
+    def recover(
+        self, pixels: Pixels, key: Key | PhotoKey, header: Header | None = None, *, faces: Chosen = "all"
+    ) -> Recovered:
         """Lead an anonymized photo back.
 
         Args:
+            key: the master, or its share in photos of the header's salt.
             header: what the anonymized file says; None recovers from pixels and key alone, as ``consistent`` allows.
             faces: as it was anonymized with; where there is a header, that says it.
 
@@ -363,15 +349,10 @@ def _face_in(quad: Quad) -> Face:
 
 
 def _from_header(header: Header) -> list[_Located]:
-    located = []
-    for entry in header.faces:
-        quad = np.array(entry.quad, np.float64)
-        (left, top), (right, bottom) = quad.min(0), quad.max(0)
-        box = (float(left), float(top), float(right - left), float(bottom - top))
-        located.append(
-            _Located(box, quad, None if entry.kind == SYNTH else "covered by a mosaic, which nothing undoes")
-        )
-    return located
+    return [
+        _Located(report.box, np.array(face.quad, np.float64), report.reason or None)
+        for face, report in zip(header.faces, header.reports(), strict=True)
+    ]
 
 
 def _corners(quad: Quad) -> tuple[tuple[float, float], ...]:

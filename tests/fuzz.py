@@ -24,14 +24,15 @@ import cv2
 import numpy as np
 from PIL import Image, ImageCms, PngImagePlugin
 
-from anonface import container
+from anonface import carriers, container, sealing
 from anonface.container import FaceEntry, Header
-from anonface.errors import AnonfaceError
+from anonface.errors import AnonfaceError, WrongKeyError
 from anonface.imagefile import encode_photo, read_photo
-from anonface.keys import Argon2
+from anonface.keys import Argon2, Key
 
 MAX_PIXELS = 1_000_000
 SECONDS = 5.0  # of the processor's time that one file may take
+FUZZ_KEY = Key.from_bytes(bytes(range(32)))
 INTERESTING = (0, 1, 7, 8, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 
 
@@ -101,9 +102,15 @@ def records() -> dict[str, bytes]:
             producer="1.0",
         )
         seeds[name] = container.encode(header)
+        for tier in container.TIERS:
+            contents = sealing.Contents(
+                tier, bytes(32), ".jpg" if tier == "file" else "", b"" if tier == "none" else name.encode()
+            )
+            seeds[f"{name}-{tier}"] = sealing.seal(header, FUZZ_KEY, contents)
     image = Image.new("RGB", (8, 8), (120, 60, 40))
     for kind in ("PNG", "JPEG", "WEBP"):
-        seeds[kind.lower()] = container.embed(saved(image, kind), seeds["stretched"])
+        for name in ("stretched", "stretched-file"):
+            seeds[f"{kind.lower()}-{name}"] = carriers.embed(saved(image, kind), seeds[name])
     return seeds
 
 
@@ -188,19 +195,24 @@ def check_intake(data: bytes) -> str:
 
 
 def check_container(data: bytes) -> str:
-    """A record that is found is found again wherever it is put; a header or a refusal of a known kind."""
+    """A record that is found is found again wherever it is put; what is opened, or a refusal of a known kind."""
     try:
-        record = container.extract(data)
+        record = carriers.extract(data)
         if record is None:
             return "no record"
         if not data.startswith(container.MAGIC):
-            assert container.extract(container.embed(data, record)) == record
-            assert container.extract(container.strip(data)) is None
-        container.decode(record)
+            assert carriers.extract(carriers.embed(data, record)) == record
+            assert carriers.extract(carriers.strip(data)) is None
+        header = container.decode(record)
+        try:
+            contents = sealing.unseal(header, container.payload(record), FUZZ_KEY)
+        except WrongKeyError:
+            return "wrong key"
+        assert header.seal or contents == sealing.Contents("none")
     except AnonfaceError as error:
         assert error.exit_code in (8, 11), error
         return f"exit {error.exit_code}"
-    return "decoded"
+    return f"opened, tier {contents.tier}" if header.seal else "decoded"
 
 
 TARGETS: dict[str, tuple[Callable[[], dict[str, bytes]], Callable[[bytes], str]]] = {

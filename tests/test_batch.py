@@ -11,7 +11,7 @@ from PIL import Image
 import anonface
 from anonface import Key, anonymize, imagefile, recover
 from anonface.batch import Job, Opened, Rules, Treated, check_target, explained, plan, run
-from anonface.container import embed, extract
+from anonface.carriers import embed, extract
 from anonface.errors import ContainerError, DeviceError, ImageError, NoFaceError, OutputError, UsageError
 from anonface.pipeline import FaceReport, Recovered
 
@@ -161,6 +161,20 @@ def test_plans_that_make_no_sense(here, paths, options):
         plan(paths, "anonymize", **options)
 
 
+def test_no_suffix_of_a_recovered_original_meets_an_input(here):
+    put(here, "a.anon.png", "a.recovered.jpg", "b.jpg")
+    with pytest.raises(UsageError, match=r"perhaps the input a\.recovered\.jpg"):
+        plan(["a.anon.png", "a.recovered.jpg"], "recover")
+    assert len(plan(["a.anon.png", "b.jpg"], "recover")) == 2
+
+
+@pytest.mark.parametrize(("made", "skipped"), [("a.recovered.heic", 1), ("a.recovered", 1), ("a.recovered2.jpg", 0)])
+def test_skipping_what_was_recovered_under_whatever_suffix(here, made, skipped):
+    put(here, "a.anon.png", made)
+    (outcome,) = told(plan(["a.anon.png"], "recover"), Noting(), rules=Rules(skip_existing=True))
+    assert outcome.state == ("skipped" if skipped else "done")
+
+
 def test_records_of_their_own(here):
     put(here, "in/a.jpg", "in/b/a.jpg")
     (job,) = plan(["in/a.jpg"], "anonymize", sidecar="a.anf")
@@ -198,7 +212,7 @@ class Noting:
         self.step("open", source)
         return Opened(source, b"", None)
 
-    def ready(self):
+    def ready(self, opened):
         if error := self.raising.get("ready"):
             raise error
 
@@ -345,7 +359,7 @@ def test_without_an_output_nothing_is_written(here, pixels):
 
 def test_the_record_outlives_only_what_keeps_it(here, pixels):
     Image.fromarray(pixels).save("a.png")
-    anonymize("a.png", KEY, "b.png", engine=FakeEngine, consistent=True)
+    anonymize("a.png", KEY, "b.png", engine=FakeEngine, seal="none", consistent=True)
     record = extract((here / "b.png").read_bytes())
     Image.open("b.png").save("saved.png")
     with pytest.raises(ContainerError, match=r"saved\.png carries no anonface record"):

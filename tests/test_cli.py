@@ -101,7 +101,25 @@ def test_there_and_back(anonface, room):
     assert anonface("recover", "a.anon.png", "--key-file", "mine.key")[0] == 0
     assert (pixels("a.recovered.png") == pixels("a.png")).all()
 
-    # A wrong key leads to somebody else, and nobody can tell.
+    assert Path("a.recovered.png").read_bytes() == Path("a.png").read_bytes()
+
+
+def test_a_wrong_key_opens_no_seal(anonface, key):
+    photo("a.png")
+    anonface("keygen", "other.key")
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    before = files()
+    code, out, err = anonface("recover", "a.anon.png", "--key-file", "other.key", "--json")
+    assert code == 7 and json.loads(out)["error"]["code"] == 7 and "--decoy" in err and files() == before
+    code, out, err = anonface("recover", "a.anon.png", "--key-file", "other.key", "--decoy")
+    assert code == 7 and "'a.recovered.png' is a decoy" in err
+    assert (pixels("a.recovered.png") != pixels("a.png")).any()
+
+
+def test_without_a_seal_a_wrong_key_leads_to_somebody_else_and_nobody_can_tell(anonface, key):
+    photo("a.png")
+    anonface("keygen", "other.key")
+    assert anonface("anonymize", "a.png", "--key-file", key, "--seal", "none")[0] == 0
     code, out, _ = anonface("recover", "a.anon.png", "--key-file", "other.key", "-o", "wrong.png", "--json")
     assert code == 0 and json.loads(out)["photos"][0]["verified"] == "unknown"
     assert (pixels("wrong.png") != pixels("a.png")).any()
@@ -238,8 +256,8 @@ def test_a_passphrase_alone(anonface, key, monkeypatch):
     assert (pixels("back/b.recovered.png") == pixels("b.png")).all()
 
     monkeypatch.setenv("ANONFACE_PASSPHRASE", "wrong horse")
-    assert anonface("recover", "out", "-o", "wrong")[0] == 0
-    assert (pixels("wrong/b.recovered.png") != pixels("b.png")).any()
+    code, _, err = anonface("recover", "out", "-o", "wrong")
+    assert code == 3 and "   7  out/a.anon.png" in err and not Path("wrong").exists()
 
     Path("pass").write_text("correct horse\n")
     assert anonface("recover", "out/a.anon.png", "--passphrase-file", "pass")[0] == 0
@@ -330,7 +348,9 @@ def broken():
         ("a.png", ["--max-pixels", "1000"], 11, "--max-pixels"),
         ("a.png", ["--device", "cuda:99"], 70, "--device cpu"),
         ("a.png", ["--device", "toaster"], 70, "toaster"),
-        ("a.png", ["--seal", "file"], 2, "--seal"),
+        ("a.png", ["--seal", "all"], 2, "--seal"),
+        ("a.png", ["--seal", "face", "--format", "jpeg"], 2, "--seal file"),
+        ("a.png", ["--seal", "file", "--stateless"], 2, "--stateless"),
         ("a.png", ["--box", "1,2,3"], 2, "X,Y,W,H"),
         ("a.png", ["--box", "1,2,0,4"], 2, "X,Y,W,H"),
         ("a.png", ["--box", "1,inf,4,4"], 2, "X,Y,W,H"),
@@ -535,7 +555,7 @@ def test_results_are_named_as_asked(anonface, key):
     assert code == 0 and names("out") == ["a.jpg.anon.png", "a.png.anon.png"]
     assert anonface("anonymize", "album", "-o", "out", "--key-file", key, "--name", "{shoe}{ext}")[0] == 2
     code, _, _ = anonface("recover", "out", "-o", "back", "--key-file", key, "--name", "{stem}{ext}")
-    assert code == 0 and names("back") == ["a.jpg.png", "a.png.png"]
+    assert code == 0 and names("back") == ["a.jpg.jpg", "a.png.png"]
 
 
 def test_a_report_says_the_same_as_the_summary(anonface, key):
@@ -549,7 +569,7 @@ def test_a_report_says_the_same_as_the_summary(anonface, key):
     report = json.loads(Path("new/report.json").read_text())
     assert code == 3 and report == json.loads(out)
     done, copied, failed = (report["photos"][i] for i in range(3))
-    assert done["state"] == "done" and done["tier"] == "none" and done["seconds"] > 0 and done["warnings"] == []
+    assert done["state"] == "done" and done["tier"] == "file" and done["seconds"] > 0 and done["warnings"] == []
     assert [face["kind"] for face in done["faces"]] == ["synth"]
     assert copied["state"] == "copied" and copied["faces"] == [] and copied["warnings"]
     assert failed["state"] == "failed" and failed["output"] is None and failed["error"]["code"] == 4
@@ -828,7 +848,7 @@ def test_a_journal_names_files_and_nothing_else_of_them(anonface, key):
     assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 3
     (journal,) = [Path("out", name) for name in names("out") if JOURNAL.match(name)]
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert [set(line) for line in lines] == [{"outputs", "record"}] * 2
+    assert [set(line) for line in lines] == [{"photo", "outputs", "record"}] * 2
     assert all(set(line["outputs"][0]) == {"file", "bytes", "before"} for line in lines)
     assert not re.search(rb"[0-9a-f]{32}|[A-Za-z0-9+/]{43}", re.sub(rb'"file": "[^"]*"', b"", journal.read_bytes()))
     assert stat.S_IMODE(journal.stat().st_mode) == 0o600
@@ -840,6 +860,137 @@ def test_where_no_journal_can_be_kept_the_run_goes_on(anonface, key, monkeypatch
     monkeypatch.setattr("anonface.batch.journal_folder", lambda *_: Path("k.bin"))
     code, _, err = anonface("anonymize", "album", "top.png", "--key-file", key)
     assert code == 0 and "without a journal" in err
+
+
+# --- Seals -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_original_comes_back_under_its_own_name_and_suffix(anonface, key):
+    photo("album/a.jpg", format="jpeg", comment=b"what the camera wrote")
+    photo("album/deep/b.tif", 90, format="tiff")
+    assert anonface("anonymize", "album", "-r", "-o", "out", "--key-file", key)[0] == 0
+    code, out, err = anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--json")
+    assert code == 0 and json.loads(out)["device"] is None  # no network was needed
+    assert "out/a.anon.png -> back/a.recovered.jpg: 1 face, the original file" in err
+    assert [(p["output"], p["tier"], p["verified"]) for p in json.loads(out)["photos"]] == [
+        ("back/a.recovered.jpg", "file", "yes"),
+        ("back/deep/b.recovered.tif", "file", "yes"),
+    ]
+    for name in ("a{}.jpg", "deep/b{}.tif"):
+        assert Path("back", name.format(".recovered")).read_bytes() == Path("album", name.format("")).read_bytes()
+    code, _, err = anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--skip-existing")
+    assert code == 0 and "2 photos: 2 skipped" in err
+    assert anonface("recover", "out", "-r", "-o", "back", "--key-file", key)[0] == 3
+
+
+def test_an_output_named_for_another_format(anonface, key):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key)
+    code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.jpg")
+    assert code == 2 and "b.png" in err and not Path("b.jpg").exists()
+    assert anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.jpg", "--seal", "none")[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.tiff", "--seal", "none")[0] == 2
+
+
+def test_face_pixels(anonface, key):
+    photo("a.jpg", format="jpeg")
+    code, _, err = anonface("anonymize", "a.jpg", "--key-file", key, "--seal", "face", "--format", "webp")
+    assert code == 0 and "face pixels sealed" in err
+    code, _, err = anonface("recover", "a.anon.webp", "--key-file", key)
+    assert code == 0 and "the original pixels" in err
+    assert (pixels("a.recovered.png") == pixels("a.jpg")).all()
+
+
+def test_inspect_says_what_is_public_and_what_recovery_needs(anonface, key, monkeypatch):
+    photo("a.png")
+    for tier, need in (("file", "the key file"), ("face", "every pixel"), ("none", "networks of backend fake")):
+        assert anonface("anonymize", "a.png", "--key-file", key, "--seal", tier, "--overwrite")[0] == 0
+        code, out, _ = anonface("inspect", "a.anon.png", "--json")
+        facts = json.loads(out)
+        assert code == 0 and facts["tier"] == tier and facts["carrier"] == "png" and len(facts["faces"]) == 1
+        assert facts["file_bytes"] == Path("a.anon.png").stat().st_size > facts["record_bytes"] > facts["payload_bytes"]
+        assert any(need in text for text in facts["needs"]) and (facts["payload_bytes"] > 0) is (tier != "none")
+        shown = anonface("inspect", "a.anon.png")[1]
+        assert need in shown and f"tier            {tier}" in shown and "faces           1" in shown
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    anonface("anonymize", "a.png", "--sidecar", "a.anf", "--overwrite")
+    facts = json.loads(anonface("inspect", "a.anf", "--json")[1])
+    assert facts["needs"][0] == "the passphrase" and facts["carrier"] == "sidecar"
+
+
+def test_strip(anonface, key):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key)
+    assert anonface("strip", "a.anon.png")[0] == 0
+    assert (pixels("a.anon.stripped.png") == pixels("a.anon.png")).all()
+    assert anonface("inspect", "a.anon.stripped.png")[0] == 8
+    assert anonface("strip", "a.anon.png")[0] == 10
+    assert anonface("strip", "a.anon.png", "-o", "a.anon.png", "--overwrite")[0] == 10
+    assert anonface("strip", "a.anon.stripped.png", "-o", "b.png")[0] == 8
+    assert anonface("strip", "a.anon.png", "--overwrite")[0] == 0
+    assert anonface("strip", "k.bin", "-o", "b.png")[0] == 8 and not Path("b.png").exists()
+
+
+def test_rekey(anonface, key, monkeypatch):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    anonface("anonymize", "a.png", "--key-file", key)
+    rekey = ("rekey", "a.anon.png", "--new-key-file", "new.key")
+    assert anonface(*rekey, "--old-key-file", "new.key")[0] == 7
+    assert not Path("a.anon.rekeyed.png").exists()
+    code, _, err = anonface(*rekey, "--old-key-file", key)
+    assert code == 0 and "a.anon.png still answers to the old one" in err
+    assert (pixels("a.anon.rekeyed.png") == pixels("a.anon.png")).all()
+    assert anonface("recover", "a.anon.rekeyed.png", "--key-file", key)[0] == 7
+    assert anonface("recover", "a.anon.rekeyed.png", "--key-file", "new.key", "-o", "b.png")[0] == 0
+    assert Path("b.png").read_bytes() == Path("a.png").read_bytes()
+    assert anonface(*rekey, "--old-key-file", key)[0] == 10
+
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    anonface("anonymize", "a.png", "-o", "p.png")
+    assert anonface("rekey", "p.png", "--new-key-file", "new.key", "-o", "q.png")[0] == 0
+    assert json.loads(anonface("inspect", "q.png", "--json")[1])["passphrase"] is None
+    assert anonface("recover", "q.png", "--key-file", "new.key", "-o", "c.png")[0] == 0
+    assert Path("c.png").read_bytes() == Path("a.png").read_bytes()
+
+
+def test_no_secret_is_ever_said(anonface, key, monkeypatch):
+    """In no message, report, or trace of a failure."""
+    photo("a.png")
+    anonface("keygen", "new.key")
+    secrets = [line for file in (key, "new.key") for line in (Path(file).read_text().strip(),)]
+    secrets += [Key.from_bytes(text.encode())._secret.hex() for text in secrets]
+    secrets += [repr(bytes.fromhex(text))[2:-1] for text in secrets[2:]]
+    said = []
+    for command in (
+        ("anonymize", "a.png", "--key-file", key, "--json"),
+        ("recover", "a.anon.png", "--key-file", "new.key", "--json"),
+        ("recover", "a.anon.png", "--key-file", "new.key", "--decoy", "--json"),
+        ("rekey", "a.anon.png", "--old-key-file", key, "--new-key-file", "new.key"),
+        ("rekey", "a.anon.png", "--old-key-file", "new.key", "--new-key-file", key, "-o", "b.png"),
+        ("inspect", "a.anon.rekeyed.png", "--json"),
+        ("recover", "a.anon.rekeyed.png", "--key-file", "new.key", "-o", "c.png", "--json"),
+    ):
+        said += anonface("--debug", *command)[1:]
+    monkeypatch.setattr("anonface.sealing.bound", lambda header: 1 / 0)
+    said += anonface("--debug", "recover", "a.anon.png", "--key-file", key, "--overwrite")[1:]
+    assert "ZeroDivisionError" in said[-1] and len("".join(said)) > 1000
+    assert not [secret for secret in secrets if secret in "".join(said)]
+
+
+def test_no_core_dump_can_hold_a_key(room):
+    code = (
+        "import resource, sys; from anonface import cli\n"
+        "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))\n"
+        "assert cli.run(['keygen', 'k']) == 0\n"
+        "print(hard, resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    hard, soft = done.stdout.split()
+    if hard == "0":
+        pytest.skip("core dumps are off for good on this machine")
+    assert soft == "0"
 
 
 # --- The other commands ----------------------------------------------------------------------------------------------

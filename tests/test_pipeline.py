@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from anonface import sealing
 from anonface.container import decode, encode
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.keys import Key
@@ -38,6 +39,14 @@ def test_the_face_changes_and_nothing_else(photo, anonymized):
     assert changed.sum() > 2000
     assert rows.max() < 220 and columns.min() > 140 and columns.max() < 300
     assert [face.kind for face in anonymized.faces] == ["synth"]
+
+
+def test_what_is_sealed_covers_all_that_changed(engine, photo, anonymized):
+    wide = np.concatenate([photo, np.full((512, 100, 3), 90, np.uint8)], axis=1)[:, 60:]  # another place in the photo
+    for original, result in ((photo, anonymized), (wide, engine.anonymize(wide, KEY, boxes=[(500, 400, 60, 90)]))):
+        contents = sealing.of_pixels(result.header, original, result.pixels, None)
+        assert len(contents.data) < original.size
+        assert np.array_equal(sealing.mended(result.header, contents, result.pixels, None), original)
 
 
 def test_the_header_says_what_recovery_needs(engine, photo, anonymized):
