@@ -191,7 +191,10 @@ class Anonymizing:
                 f"{str(source)!r} has 16 bits a channel, of which --seal face keeps 8",
                 "--seal file brings all of it back",
             )
-        return Opened(_name(source), data if self.seal == "file" else b"", photo)
+        name = _name(source)
+        if name and _mark(name) == "anon":
+            photo = replace(photo, notes=(*photo.notes, "it is named like a photo that was anonymized before"))
+        return Opened(name, data if self.seal == "file" else b"", photo)
 
     def ready(self, opened: Opened) -> None:
         _made(self.engine)
@@ -519,7 +522,7 @@ def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
     data = read_file(source)
     bare = carriers.strip(data)
     if bare == data:
-        raise ContainerError(f"{source} carries no anonface record", "there is nothing to strip")
+        raise ContainerError(f"{str(source)!r} carries no anonface record", "there is nothing to strip")
     write_files([(target, bare)], overwrite)
 
 
@@ -552,7 +555,7 @@ def format_of(target: Path) -> str:
         return FORMATS[target.suffix.lower()]
     except KeyError:
         raise UsageError(
-            f"the name {target} does not say which format to write",
+            f"the name {str(target)!r} does not say which format to write",
             f"end it with {', '.join(SUFFIXES.values())}, or with / for a folder",
         ) from None
 
@@ -666,7 +669,7 @@ def plan(
         named = output is not None and alone and not _is_folder(output)
         # a sealed original may have any suffix: a name for what is recovered is judged once the record is known
         if (format or direction == "anonymize" or not named) and format not in (None, format_of(target)):
-            raise UsageError(f"--format {format} contradicts the name {target}")
+            raise UsageError(f"--format {format} contradicts the name {str(target)!r}")
         anonymized = target if direction == "anonymize" else source
         beside = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
         jobs.append(Job(direction, source, target, beside, named))
@@ -696,9 +699,9 @@ def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
         return
     there = next(place for place in folder.parents if os.path.lexists(place))
     if not there.is_dir() or os.path.lexists(folder):
-        raise OutputError(f"'{target}' cannot be written: {there} is not a folder", "choose another output")
+        raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not a folder", "choose another output")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise OutputError(f"'{target}' cannot be written: {there} is not writable", "choose another output")
+        raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not writable", "choose another output")
 
 
 def _is_pattern(path: str) -> bool:
@@ -716,8 +719,10 @@ def find(paths: Sequence[str], direction: Direction, recursive: bool) -> list[tu
         else:
             root, files = Path(path).parent, [Path(path)]
         if not files:
+            if _is_pattern(path):
+                raise UsageError(f"{path!r} matches no photo to {direction}")
             hint = "" if recursive else "--recursive looks into the folders of a folder"
-            raise UsageError(f"{path} holds no photo to {direction}", hint)
+            raise UsageError(f"{path!r} holds no photo to {direction}", hint)
         for file in files:
             found.setdefault(os.path.realpath(file), (root, file))
     return list(found.values())
@@ -771,7 +776,13 @@ def _result_name(template: str, source: Path, direction: Direction, format: str)
 def _place(chosen: str | None, alone: bool, branch: Path, name: str) -> Path | None:
     if chosen is None:
         return None
-    return Path(chosen) if alone and not _is_folder(chosen) else Path(chosen) / branch / name
+    if _is_folder(chosen):
+        return Path(chosen) / branch / name
+    if alone:
+        return Path(chosen)
+    if Path(chosen).suffix.lower() in {*FORMATS, ".anf"}:
+        raise UsageError(f"{chosen!r} names one file, for perhaps several photos", "end it with / if it is a folder")
+    return Path(chosen) / branch / name
 
 
 def _is_folder(chosen: str) -> bool:
@@ -801,7 +812,10 @@ def _refuse_collisions(jobs: Sequence[Job]) -> None:
             if other is None and job.direction == "recover" and not job.named and stems.get(stem) not in (None, job):
                 what, other = "under its original's suffix perhaps the input", stems[stem]
             if other is not None:
-                raise UsageError(f"{file}, the output of {job.source}, is {what} {other.source}", _COLLISION_HINT)
+                raise UsageError(
+                    f"{str(file)!r}, the output of {str(job.source)!r}, is {what} {str(other.source)!r}",
+                    _COLLISION_HINT,
+                )
             writers[place] = job
 
 

@@ -62,8 +62,8 @@ def expect(image: bytes, name: str) -> bytes:
     record = extract(image)
     if record is None:
         raise ContainerError(
-            f"{name} carries no anonface record (saving it with another program drops it)",
-            "give its sidecar with --sidecar, or --stateless if it was made so",
+            f"{name!r} carries no anonface record (saving it with another program drops it)",
+            "`recover` takes its --sidecar, or --stateless if it was made so",
         )
     return record
 

@@ -82,7 +82,10 @@ Backend = Annotated[str, typer.Option(help="ifadit, or ifadit-official with the 
 BatchSize = Annotated[int, typer.Option(min=1, help="Faces at a time; fewer need less memory.")]
 Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
 Parser = Annotated[str, typer.Option(help="landmarks, bisenet or parsenet.")]
-Refine = Annotated[int | None, typer.Option(min=0, help="Optimisation steps a face. 0: the networks alone.")]
+Refine = Annotated[
+    int | None,
+    typer.Option(min=0, help="Optimisation steps a face; default 30, at recovery the record's. 0: the networks alone."),
+]
 Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
 Quality = Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG; default 95. Others are lossless.")]
 KeepMetadata = Annotated[
@@ -231,20 +234,26 @@ def _asked(twice: bool) -> str:
 def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool) -> Key:
     from anonface.keys import MAX_KEY_FILE, WRAPPED_PREFIX, Key, loose_permissions
 
-    if loose_permissions(file):
-        if strict:
-            raise KeyFileError(f"key file {str(file)!r} can be read by others", f"chmod 600 {file}")
-        _say(f"anonface: warning: key file {str(file)!r} can be read by others (chmod 600 mends it)")
     try:
         with file.open("rb") as stream:  # once: it may be a pipe
             data = stream.read(MAX_KEY_FILE + 1)
     except OSError as error:
-        raise KeyFileError(f"key file {str(file)!r} cannot be read: {error.strerror}") from error
+        raise KeyFileError(
+            f"key file {str(file)!r} cannot be read: {error.strerror}", "anonface keygen makes one"
+        ) from error
+    loose = loose_permissions(file)
+    if loose and strict:
+        raise KeyFileError(f"key file {str(file)!r} can be read by others", f"chmod 600 {file}")
     wrapped = data.lstrip().upper().startswith(WRAPPED_PREFIX.encode())
     try:
-        return Key.from_bytes(data, _passphrase(passphrase_file) if wrapped else None)
+        key = Key.from_bytes(data, _passphrase(passphrase_file) if wrapped else None)
     except KeyFileError as error:
         raise KeyFileError(f"key file {str(file)!r}: {error.message}", error.hint) from error
+    if passphrase_file and not wrapped:
+        raise UsageError(f"key file {str(file)!r} is not wrapped in a passphrase", "leave --passphrase-file out")
+    if loose:
+        _say(f"anonface: warning: key file {str(file)!r} can be read by others (chmod 600 mends it)")
+    return key
 
 
 @dataclass
@@ -743,7 +752,7 @@ def _write_report(file: Path, result: dict[str, Any]) -> None:
 def _line(outcome: Outcome) -> str:
     job = outcome.job
     if outcome.error:
-        return f"{job.source}: failed: {outcome.error.message}"
+        return f"{job.source}: failed: {_without_name(outcome.error, job.source)}"
     if outcome.state == "skipped":
         return f"{job.source}: skipped, {'; '.join(outcome.notes)}"
     if outcome.resumed:
@@ -773,6 +782,11 @@ _TIERS = {
 }
 
 
+def _without_name(error: AnonfaceError, file: Path) -> str:
+    """The message where the file's name stands before it already."""
+    return error.message.removeprefix(f"{str(file)!r} ")
+
+
 def _reasons(faces: Sequence[FaceReport]) -> list[str]:
     return list(dict.fromkeys(face.reason for face in faces))
 
@@ -795,7 +809,8 @@ def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float, fatal: An
         _say(f"{'exit':>4}  {'photo':{width}}  reason")
         for outcome in failures:
             assert outcome.error
-            _say(f"{outcome.error.exit_code:4}  {_shown(outcome.job.source):{width}}  {outcome.error.message}")
+            reason = _without_name(outcome.error, outcome.job.source)
+            _say(f"{outcome.error.exit_code:4}  {_shown(outcome.job.source):{width}}  {reason}")
 
 
 @app.command()
@@ -804,10 +819,13 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show what is public about an anonymized photo, and what its recovery will need. Takes no key, changes nothing."""
-    from anonface.carriers import describe
+    from anonface.carriers import describe, kind
     from anonface.imagefile import read_file
 
-    facts = describe(read_file(file), str(file))
+    data = read_file(file)
+    if kind(data) == "other":
+        raise ImageError(f"{str(file)!r} is neither PNG, JPEG, WebP nor a sidecar; nothing else carries a record")
+    facts = describe(data, str(file))
     if as_json:
         _print_json({"exit": 0, "input": str(file), **facts})
         return
@@ -834,7 +852,7 @@ def strip(
 
     target = output or file.with_name(f"{file.stem}.stripped{file.suffix}")
     strip_photo(file, target, overwrite=overwrite)
-    _say(f"anonface: {target} carries no record; {file} still does")
+    _say(f"anonface: {str(target)!r} carries no record; {str(file)!r} still does")
 
 
 @app.command()
@@ -863,7 +881,10 @@ def rekey(
     old = KeySource(old_key_file, passphrase_file, strict_keys).secret()
     new = _key_of_file(new_key_file, new_passphrase_file, strict_keys)
     rekey_photo(file, old.of, new, target, overwrite=overwrite)
-    _say(f"anonface: {target} answers to the new key; {file} still answers to the old one: delete it to take that away")
+    _say(
+        f"anonface: {str(target)!r} answers to the new key; {str(file)!r} still answers to the old one: "
+        "delete it to take that away"
+    )
 
 
 @app.command(short_help="Make a contact sheet of photos.")
@@ -987,6 +1008,8 @@ def evaluate(
     _check_options(False, False, offline)
     if sheet:
         _check_sheet(sheet, overwrite)
+    if not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is not a folder of photos")
     from anonface.evaluation import report as reports
     from anonface.evaluation.run import Judges, Original, look_at_originals
     from anonface.evaluation.run import evaluate as measure
@@ -1141,7 +1164,11 @@ def _checks() -> Iterator[dict[str, Any]]:
         try:
             yield check(package, True, metadata.version(package), needed)
         except metadata.PackageNotFoundError:
-            hint = "reinstall anonface" if needed else "only for `evaluate`: install anonface[evaluation]"
+            hint = (
+                "reinstall anonface"
+                if needed
+                else "only for `evaluate`: pip install '.[evaluation]' in a clone of anonface"
+            )
             yield check(package, False, hint, needed)
     try:
         import torch
@@ -1211,7 +1238,8 @@ def _error_json(error: AnonfaceError) -> dict[str, Any]:
 
 def _complain(error: AnonfaceError, session: Session, about: Path | None = None) -> None:
     """The error line, after the file it is about unless the message names it, and the hint."""
-    subject = f"{about}: " if about is not None and str(about) not in error.message else ""
+    named = about is None or str(about) in error.message or repr(str(about)) in error.message
+    subject = "" if named else f"{about}: "
     _say(f"anonface: error: {subject}{error.message}")
     if error.hint:
         _say(f"hint: {error.hint}")

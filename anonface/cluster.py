@@ -233,7 +233,7 @@ def _ray() -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise UsageError("--engine ray needs Ray", "pip install 'anonface[ray]'") from None
+        raise UsageError("--engine ray needs Ray", "pip install '.[ray]' in a clone of anonface") from None
     connected = ray.is_initialized()
     if not connected:
         try:

@@ -351,7 +351,9 @@ def _enable_heif(data: bytes, label: str) -> None:
     try:
         import pillow_heif
     except ImportError:
-        raise ImageError(f"{label} is a HEIC photo, which needs pillow-heif", "pip install 'anonface[heif]'") from None
+        raise ImageError(
+            f"{label} is a HEIC photo, which needs pillow-heif", "pip install '.[heif]' in a clone of anonface"
+        ) from None
     pillow_heif.register_heif_opener()
 
 

@@ -305,16 +305,17 @@ def choose_device(name: str) -> torch.device:
     """The device a user asked for; ``auto`` is CUDA where there is one.
 
     Raises:
-        DeviceError: CUDA was asked for and is not there, or there is no such device. It never falls back silently.
+        DeviceError: CUDA was asked for and is not there. It never falls back silently.
+        UsageError: there is no such kind of device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise DeviceError(f"there is no device {name!r}", "choose auto, cpu, cuda or cuda:N") from None
+        raise UsageError(f"there is no device {name!r}", "choose auto, cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda"):
-        raise DeviceError(f"device {name!r} is not supported", "choose auto, cpu, cuda or cuda:N")
+        raise UsageError(f"device {name!r} is not supported", "choose auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise DeviceError(
             f"{name} was asked for, but this machine has {torch.cuda.device_count()} CUDA devices",

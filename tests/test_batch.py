@@ -114,7 +114,7 @@ def test_names_of_results(here, name, target):
 
 def test_a_name_tells_apart_what_would_collide(here):
     put(here, "a.jpg", "a.png")
-    with pytest.raises(UsageError, match=r"a\.anon\.png, the output of a\.png") as caught:
+    with pytest.raises(UsageError, match=r"'a\.anon\.png', the output of 'a\.png'") as caught:
         plan(["."], "anonymize")
     assert "--name '{stem}{suffix}.{mark}{ext}'" in caught.value.hint
     assert len(set(laid_out(".", name="{stem}{suffix}.{mark}{ext}").values())) == 2
@@ -163,7 +163,7 @@ def test_plans_that_make_no_sense(here, paths, options):
 
 def test_no_suffix_of_a_recovered_original_meets_an_input(here):
     put(here, "a.anon.png", "a.recovered.jpg", "b.jpg")
-    with pytest.raises(UsageError, match=r"perhaps the input a\.recovered\.jpg"):
+    with pytest.raises(UsageError, match=r"perhaps the input 'a\.recovered\.jpg'"):
         plan(["a.anon.png", "a.recovered.jpg"], "recover")
     assert len(plan(["a.anon.png", "b.jpg"], "recover")) == 2
 
@@ -362,7 +362,7 @@ def test_the_record_outlives_only_what_keeps_it(here, pixels):
     anonymize("a.png", KEY, "b.png", engine=FakeEngine, seal="none", consistent=True)
     record = extract((here / "b.png").read_bytes())
     Image.open("b.png").save("saved.png")
-    with pytest.raises(ContainerError, match=r"saved\.png carries no anonface record"):
+    with pytest.raises(ContainerError, match=r"'saved\.png' carries no anonface record"):
         recover("saved.png", KEY, engine=FakeEngine)
     (here / "b.anf").write_bytes(record)
     assert (recover("saved.png", KEY, sidecar="b.anf", engine=FakeEngine).pixels == pixels).all()

@@ -191,7 +191,7 @@ def test_a_record_lost_on_the_way(anonface, key):
     anonface("anonymize", "a.png", "--key-file", key)
     Image.open("a.anon.png").save("saved.png")
     code, _, err = anonface("recover", "saved.png", "--key-file", key)
-    assert code == 8 and "saved.png carries no anonface record" in err and "--sidecar" in err
+    assert code == 8 and "saved.png' carries no anonface record" in err and "--sidecar" in err
 
 
 def test_a_damaged_record(anonface, key):
@@ -347,7 +347,7 @@ def broken():
         ("missing.png", [], 4, "missing.png"),
         ("a.png", ["--max-pixels", "1000"], 11, "--max-pixels"),
         ("a.png", ["--device", "cuda:99"], 70, "--device cpu"),
-        ("a.png", ["--device", "toaster"], 70, "toaster"),
+        ("a.png", ["--device", "gpu"], 2, "auto, cpu, cuda"),
         ("a.png", ["--seal", "all"], 2, "--seal"),
         ("a.png", ["--seal", "face", "--format", "jpeg"], 2, "--seal file"),
         ("a.png", ["--seal", "file", "--stateless"], 2, "--stateless"),
@@ -361,7 +361,7 @@ def broken():
         ("a.png", ["--stateless", "--sidecar", "a.anf"], 2, "--sidecar"),
         ("a.png", ["--batch-size", "0"], 2, "batch-size"),
         ("a.png", ["--no-such-option"], 2, "no-such-option"),
-        ("*.tiff", [], 2, "holds no photo"),
+        ("*.tiff", [], 2, "matches no photo"),
     ],
 )
 def test_one_line_a_code_and_no_file(anonface, key, name, options, code, says):
@@ -892,6 +892,46 @@ def test_an_output_named_for_another_format(anonface, key):
     assert anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.tiff", "--seal", "none")[0] == 2
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_recovery_that_is_killed_and_resumed(anonface, key, monkeypatch, moment):
+    for n in range(3):
+        photo(f"album/{n}.jpg", 50 + n, format="jpeg")
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 0
+    args = ["recover", "out", "-o", "back", "--key-file", key]
+    assert ended(forked(args, monkeypatch, batch__write_together=dying(moment, 2))) == -signal.SIGKILL
+    code, out, _ = anonface(*args, "--resume", "--json")
+    photos = json.loads(out)["photos"]
+    assert code == 0 and [entry["resumed"] for entry in photos] == [True, moment == "after", False]
+    assert [(entry["output"], entry["tier"], entry["verified"]) for entry in photos] == [
+        (f"back/{n}.recovered.jpg", "file", "yes") for n in range(3)
+    ]
+    assert names("back") == [f"{n}.recovered.jpg" for n in range(3)]
+    assert all(Path(f"back/{n}.recovered.jpg").read_bytes() == Path(f"album/{n}.jpg").read_bytes() for n in range(3))
+
+
+def test_decoys_among_several(anonface, key):
+    album(2)
+    anonface("keygen", "other.key")
+    assert anonface("anonymize", "album/0.png", "-o", "out/", "--key-file", key)[0] == 0
+    assert anonface("anonymize", "album/1.png", "-o", "out/", "--key-file", "other.key")[0] == 0
+    args = ["recover", "out", "-o", "back", "--key-file", key, "--decoy", "--json"]
+    for more in ([], ["--resume"]):
+        code, out, err = anonface(*args, *more)
+        good, bad = json.loads(out)["photos"]
+        assert code == 3 and "1 done, 1 decoy" in err and (good["state"], good["verified"]) == ("done", "yes")
+        assert (bad["state"], bad["verified"], bad["tier"], bad["error"]["code"]) == ("decoy", "no", "none", 7)
+    assert (pixels("back/1.recovered.png") != pixels("album/1.png")).any()
+
+
+def test_sixteen_bits_come_back_in_the_file_alone(anonface, key):
+    Image.fromarray(np.arange(0, 40 * 32 * 40, 40, np.uint16).reshape(32, 40)).save("a.png")
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--seal", "face")
+    assert code == 2 and "--seal file" in err and not Path("a.anon.png").exists()
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", key)[0] == 0
+    assert Path("a.recovered.png").read_bytes() == Path("a.png").read_bytes()
+
+
 def test_face_pixels(anonface, key):
     photo("a.jpg", format="jpeg")
     code, _, err = anonface("anonymize", "a.jpg", "--key-file", key, "--seal", "face", "--format", "webp")
@@ -939,7 +979,7 @@ def test_rekey(anonface, key, monkeypatch):
     assert anonface(*rekey, "--old-key-file", "new.key")[0] == 7
     assert not Path("a.anon.rekeyed.png").exists()
     code, _, err = anonface(*rekey, "--old-key-file", key)
-    assert code == 0 and "a.anon.png still answers to the old one" in err
+    assert code == 0 and "'a.anon.png' still answers to the old one" in err
     assert (pixels("a.anon.rekeyed.png") == pixels("a.anon.png")).all()
     assert anonface("recover", "a.anon.rekeyed.png", "--key-file", key)[0] == 7
     assert anonface("recover", "a.anon.rekeyed.png", "--key-file", "new.key", "-o", "b.png")[0] == 0
@@ -994,6 +1034,67 @@ def test_no_core_dump_can_hold_a_key(room):
 
 
 # --- The other commands ----------------------------------------------------------------------------------------------
+
+
+def test_inspect_what_has_no_record(anonface):
+    photo("a.png")
+    code, _, err = anonface("inspect", "a.png")
+    assert code == 8 and "`recover` takes" in err
+    Path("text.jpg").write_text("no picture")
+    assert anonface("inspect", "text.jpg")[0] == 4
+
+
+def test_a_folder_to_evaluate_is_looked_for_first(anonface):
+    code, _, err = anonface("evaluate", "nowhere")
+    assert code == 2 and "'nowhere' is not a folder" in err
+
+
+def test_several_photos_need_a_folder(anonface, key):
+    album(2)
+    code, _, err = anonface("anonymize", "album", "-o", "z.png", "--key-file", key)
+    assert code == 2 and "end it with /" in err and not Path("z.png").exists()
+    assert anonface("anonymize", "album", "-o", "z.png/", "--key-file", key)[0] == 0
+
+
+def test_a_passphrase_for_a_key_without_one(anonface, key):
+    photo("a.png")
+    Path("pass").write_text("correct horse\n")
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--passphrase-file", "pass")
+    assert code == 2 and "not wrapped" in err and not Path("a.anon.png").exists()
+
+
+def test_bad_keys_are_refused_before_their_permissions_are_spoken_of(anonface):
+    photo("a.png")
+    Path("folder").mkdir()
+    Path("bad.key").write_text("nonsense")
+    Path("bad.key").chmod(0o644)
+    for name in ("folder", "bad.key"):
+        code, _, err = anonface("anonymize", "a.png", "--key-file", name)
+        assert code == 6 and "can be read by others" not in err
+
+
+def test_names_stand_once_in_the_table_of_failures(anonface, key):
+    album(1)
+    Path("album/text.jpg").write_text("no picture")
+    code, _, err = anonface("anonymize", "album", "-o", "out", "--key-file", key)
+    assert code == 3 and err.splitlines()[-1] == "   4  album/text.jpg  is not an image that can be read"
+
+
+def test_a_pattern_is_no_folder_to_look_deeper_into(anonface, key):
+    code, _, err = anonface("anonymize", "album/*.png", "--key-file", key)
+    assert code == 2 and "--recursive" not in err
+
+
+def test_a_photo_that_was_anonymized_before_is_noted(anonface, key):
+    photo("a.anon.png")
+    code, _, err = anonface("anonymize", "a.anon.png", "--key-file", key)
+    assert code == 0 and "anonymized before" in err
+
+
+def test_the_default_of_refine_is_said(anonface):
+    from anonface.backends.ifadit import IFADITSettings
+
+    assert f"default {IFADITSettings().refine}," in " ".join(anonface("anonymize", "--help")[1].split())
 
 
 def test_compare(anonface, key):

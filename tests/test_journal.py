@@ -68,6 +68,15 @@ def test_lines_that_a_kill_cut_short_are_passed_over(file, tmp_path, rubbish):
     assert all(again.finished([tmp_path / f"{name}.png"]) for name in ("a", "b"))
 
 
+def test_a_photo_written_under_another_name_than_planned(file, tmp_path):
+    planned, written = tmp_path / "a.png", tmp_path / "a.jpg"
+    Journal(file).note([(written, 3)], {"state": "done"}, planned)
+    planned.write_bytes(b"abc")
+    assert Journal(file, resume=True).finished([planned]) is None
+    written.write_bytes(b"abc")
+    assert Journal(file, resume=True).finished([planned]) == {"state": "done"}
+
+
 def test_later_notes_win(file, tmp_path):
     for number in (1, 2):
         noted(file, tmp_path / "a.png", record={"number": number})

@@ -187,7 +187,7 @@ def test_a_large_face_is_rendered_at_its_own_resolution(engine, photo):
 
 def test_a_device_is_used_or_refused():
     assert choose_device("cpu").type == "cpu"
-    with pytest.raises(DeviceError, match="no device 'gpu'"):
+    with pytest.raises(UsageError, match="no device 'gpu'"):
         choose_device("gpu")
     if not torch.cuda.is_available():
         with pytest.raises(DeviceError, match="cuda:1 was asked for"):
