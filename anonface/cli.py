@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -263,6 +264,7 @@ class Secret:
     key: Key | None
     passphrase: str = ""
     stretched: dict[Argon2, Key] = field(default_factory=dict)
+    one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
     def under(self, kdf: Argon2 | None) -> Key:
         """The key to anonymize with, a passphrase stretched so."""
@@ -289,9 +291,10 @@ class Secret:
     def _stretch(self, kdf: Argon2) -> Key:
         from anonface.keys import Key
 
-        if kdf not in self.stretched:
-            self.stretched[kdf] = Key.from_passphrase(self.passphrase, kdf)
-        return self.stretched[kdf]
+        with self.one_at_a_time:  # photos are read in threads, and each stretching takes a lot of memory
+            if kdf not in self.stretched:
+                self.stretched[kdf] = Key.from_passphrase(self.passphrase, kdf)
+            return self.stretched[kdf]
 
 
 @dataclass(frozen=True)
