@@ -826,7 +826,7 @@ def inspect(
     from anonface.imagefile import read_file
 
     data = read_file(file)
-    if kind(data) == "other":
+    if kind(data) == "other" and file.suffix.lower() != ".anf":  # a sidecar that is none is a record damaged
         raise ImageError(f"{str(file)!r} is neither PNG, JPEG, WebP nor a sidecar; nothing else carries a record")
     facts = describe(data, str(file))
     if as_json:
