@@ -4,7 +4,7 @@
 
     key = Key.generate()
     hidden = anonymize("photo.jpg", key, "photo.anon.png")
-    recover("photo.anon.png", key, "photo.recovered.png")
+    recover("photo.anon.png", key, "photo.recovered.jpg")  # the original file, byte for byte
 
 Both take arrays as well; ``Engine`` chooses device, detector and the like, and may be shared between calls.
 """

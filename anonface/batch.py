@@ -1,4 +1,4 @@
-"""Photo files: one through the library's :func:`anonymize` and :func:`recover`, many one after the other through these.
+"""Photo files: one through the library's :func:`anonymize` and :func:`recover`, many through :func:`run`.
 
 Nothing here prints. A photo is read once, decoded, treated, and written in one step; whatever fails before that step
 leaves no file behind.
@@ -8,41 +8,58 @@ from __future__ import annotations
 
 import glob
 import itertools
-import logging
 import os
 import re
+import string
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface import container
-from anonface.container import Header
+from anonface import carriers, container, sealing
+from anonface.container import FaceReport, Header, Tier
 from anonface.errors import (
     AnonfaceError,
     ContainerError,
     DeviceError,
     ImageError,
+    LimitError,
+    NoFaceError,
     OutputError,
     UsageError,
+    WeightsError,
+    WrongKeyError,
 )
-from anonface.imagefile import MAX_PIXELS, Photo, check_output, encode_photo, read_file, read_photo, write_atomic
+from anonface.imagefile import (
+    MAX_FILE_BYTES,
+    MAX_PIXELS,
+    Photo,
+    check_output,
+    encode_photo,
+    read_file,
+    read_photo,
+    write_together,
+)
+from anonface.journal import Journal, Record
 from anonface.keys import Argon2, Key
 
 if TYPE_CHECKING:
-    from anonface.pipeline import Anonymized, Engine, FaceReport, Recovered
-
-_log = logging.getLogger(__name__)
+    from anonface.pipeline import Anonymized, Chosen, Engine
 
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
 Direction = Literal["anonymize", "recover"]
-State = Literal["done", "skipped", "failed"]
+State = Literal["done", "copied", "decoy", "skipped", "failed"]
+Verified = Literal["yes", "unknown", "no"]
+WRITTEN: tuple[State, ...] = ("done", "copied", "decoy")
 
 SUFFIXES = {"png": ".png", "webp": ".webp", "jpeg": ".jpg"}
 FORMATS = {".png": "png", ".webp": "webp", ".jpg": "jpeg", ".jpeg": "jpeg"}
@@ -55,6 +72,9 @@ QUALITY = 95
 _RESULT = re.compile(r"\.(anon|recovered)(\.\w+)$", re.IGNORECASE)
 _MARKS = {"anonymize": "anon", "recover": "recovered"}
 _EXPECTED = {"anonymize": "", "recover": "anon"}
+_FIELDS = ("stem", "suffix", "mark", "ext")
+DEFAULT_NAME = "{stem}.{mark}{ext}"
+_COLLISION_HINT = "rename one of them, or tell them apart with --name '{stem}{suffix}.{mark}{ext}'"
 _MAGIC = re.compile(r"[*?[]")
 OUT_OF_MEMORY = "out of memory"
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|insufficient memory", re.IGNORECASE)
@@ -71,18 +91,263 @@ def default_engine() -> Engine:
     return Engine()
 
 
+NOTHING = sealing.Contents("none")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A photo that was read.
+
+    Args:
+        source: its name.
+        data: its bytes, where they are to be sealed.
+        photo: what it shows; None where a sealed original takes its place.
+        header: of an anonymized photo's record.
+        contents: of that record's payload.
+        verified: whether the key was the right one, as in :class:`Recovered`.
+    """
+
+    source: Path | None
+    data: bytes
+    photo: Photo | None
+    header: Header | None = None
+    contents: sealing.Contents = NOTHING
+    verified: Verified = "unknown"
+
+    @property
+    def decoded(self) -> Photo:
+        """What it shows, where that was asked for."""
+        assert self.photo
+        return self.photo
+
+
+@dataclass(frozen=True)
+class Treated:
+    """A photo's new pixels with what is to be said about it.
+
+    Args:
+        tier: what is sealed in it or brought it back, or "stateless".
+        notes: one line each.
+        verified: as in :class:`Recovered`.
+    """
+
+    result: Result
+    tier: str
+    notes: tuple[str, ...] = ()
+    verified: Verified = "unknown"
+
+
+class Result(Protocol):
+    """What :meth:`Task.treat` comes to."""
+
+    @property
+    def pixels(self) -> Pixels: ...
+
+    @property
+    def faces(self) -> Sequence[FaceReport]: ...
+
+
+class Task(Protocol):
+    """What is done to every photo of a run, in steps: files are read and written beside the device's work."""
+
+    def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
+        """Read a photo. Runs in any thread."""
+        ...
+
+    def ready(self, opened: Opened) -> None:
+        """Make the engine, if the photo needs it and it is not made yet. What it raises concerns every photo."""
+        ...
+
+    def treat(self, opened: Opened) -> Treated:
+        """Do the device's part."""
+        ...
+
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
+        """What to write where, the photo itself last. Runs in any thread."""
+        ...
+
+
+@dataclass(frozen=True)
+class Anonymizing:
+    """How photos are anonymized; the fields are as in :func:`anonymize`."""
+
+    key: Key
+    engine: Engine | Callable[[], Engine] = default_engine
+    seal: Tier = "file"
+    consistent: bool = False
+    stateless: bool = False
+    boxes: Sequence[Box] = ()
+    kdf: Argon2 | None = None
+    faces: Chosen = "all"
+    faceless: bool = False
+    quality: int = QUALITY
+    keep_metadata: bool = False
+    max_pixels: int = MAX_PIXELS
+
+    def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
+        data, photo = open_photo(source, self.max_pixels)
+        if self.seal == "face" and photo.deep is not None:
+            raise UsageError(
+                f"{str(source)!r} has 16 bits a channel, of which --seal face keeps 8",
+                "--seal file brings all of it back",
+            )
+        name = _name(source)
+        if name and _mark(name) == "anon":
+            photo = replace(photo, notes=(*photo.notes, "it is named like a photo that was anonymized before"))
+        return Opened(name, data if self.seal == "file" else b"", photo)
+
+    def ready(self, opened: Opened) -> None:
+        _made(self.engine)
+
+    def treat(self, opened: Opened) -> Treated:
+        result = _made(self.engine).anonymize(
+            opened.decoded.pixels,
+            self.key,
+            consistent=self.consistent or self.stateless,
+            boxes=tuple(self.boxes),
+            kdf=self.kdf,
+            faces=self.faces,
+            faceless=self.faceless,
+        )
+        notes = opened.decoded.notes if result.faces else (*opened.decoded.notes, "no face was found; only copied")
+        return Treated(result, "stateless" if self.stateless else self.seal, notes)
+
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
+        photo, pixels = opened.decoded, treated.result.pixels
+        image = _encoded(target, photo, pixels, self.quality, self.keep_metadata)
+        if self.stateless:
+            return [(target, image)]
+        header: Header = treated.result.header  # type: ignore[attr-defined]
+        if self.seal == "file":
+            suffix = opened.source.suffix if opened.source else ""
+            contents = sealing.of_file(opened.data, suffix, carriers.picture_digest(image))
+            record = sealing.seal(header, self.key, contents)
+        elif self.seal == "face":
+            contents = sealing.of_pixels(header, photo.pixels, pixels, photo.alpha)
+            record = sealing.seal(header, self.key, contents)
+        else:
+            record = container.encode(header)
+        files = [(sidecar, record), (target, image)] if sidecar else [(target, carriers.embed(image, record))]
+        for _, made in files:
+            if len(made) > MAX_FILE_BYTES:
+                raise LimitError(
+                    f"the result takes {len(made) >> 20} MiB, more than could be read again",
+                    "keep the record apart with --sidecar, or seal less with --seal face",
+                )
+        return files
+
+
+@dataclass(frozen=True)
+class Recovering:
+    """How photos are led back; the fields are as in :func:`recover`."""
+
+    key: Key | Callable[[Header | None], Key]
+    engine: Engine | Callable[[], Engine] = default_engine
+    unsealed: bool = False
+    decoy: bool = False
+    stateless: bool = False
+    original_suffix: bool = False
+    faces: Chosen = "all"
+    quality: int = QUALITY
+    max_pixels: int = MAX_PIXELS
+
+    def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
+        name = _name(source)
+        if name is None or self.stateless:
+            return Opened(name, b"", open_photo(source, self.max_pixels)[1])
+        data = read_file(name)
+        record = read_record(name, data, sidecar)
+        header = container.decode(record)
+        contents = NOTHING
+        verified: Verified = "yes" if header.seal else "unknown"
+        try:
+            contents = sealing.unseal(header, container.payload(record), self._key(header))
+        except WrongKeyError:
+            if not self.decoy:
+                raise
+            verified = "no"
+        photo = None
+        if contents.tier != "file" or self.unsealed:
+            photo = read_photo(data, self.max_pixels, str(name))
+        elif not sidecar:
+            sealing.check_picture(contents, carriers.picture_digest(data))
+        return Opened(name, b"", photo, header, contents, verified)
+
+    def ready(self, opened: Opened) -> None:
+        if self._tier(opened) == "none":
+            _made(self.engine)
+
+    def treat(self, opened: Opened) -> Treated:
+        header, contents, tier = opened.header, opened.contents, self._tier(opened)
+        notes = opened.photo.notes if opened.photo else ()
+        said = "none" if header else "stateless"
+        if header and tier == "file":
+            original = Recovered("file", opened.verified, header.reports(), None, bytes(contents.data))
+            return Treated(original, tier, notes, opened.verified)
+        photo = opened.decoded
+        if header and tier == "face":
+            pixels, faces = sealing.mended(header, contents, photo.pixels, photo.alpha), header.reports()
+            said = tier
+        else:
+            key = sealing.network_key(contents, self._key(header))
+            result = _made(self.engine).recover(photo.pixels, key, header, faces=self.faces)
+            pixels, faces = result.pixels, result.faces
+        return Treated(
+            Recovered(tier, opened.verified, faces, None, _pixels=pixels), said, notes, verified=opened.verified
+        )
+
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
+        if self._tier(opened) == "file":
+            target = self._original_target(opened, target)
+            return [(target, treated.result.original)]  # type: ignore[attr-defined]
+        return [(target, _encoded(target, opened.decoded, treated.result.pixels, self.quality))]
+
+    def _key(self, header: Header | None) -> Key:
+        return self.key(header) if callable(self.key) else self.key
+
+    def _tier(self, opened: Opened) -> Tier:
+        """What leads the photo back."""
+        return "none" if self.unsealed else opened.contents.tier
+
+    def _original_target(self, opened: Opened, target: Path) -> Path:
+        """Where a sealed original goes, which has a suffix of its own."""
+        suffix = opened.contents.suffix
+        own = target.with_suffix(suffix)
+        if self.original_suffix:
+            check_target(own, opened.source, overwrite=True)  # whether it exists is seen when it is written
+            return own
+        if _same_format(target.suffix) != _same_format(suffix):
+            raise UsageError(
+                f"the sealed original is a {suffix or 'file without a suffix'}, {str(target)!r} names another format",
+                f"name it {own}, or give a folder",
+            )
+        return target
+
+
+def _made(engine: Engine | Callable[[], Engine]) -> Engine:
+    return engine() if callable(engine) else engine
+
+
+def _same_format(suffix: str) -> str:
+    return FORMATS.get(suffix.lower(), suffix.lower())
+
+
 def anonymize(
     photo: Pixels | str | Path,
     key: Key,
     output: str | Path | None = None,
     *,
     engine: Engine | Callable[[], Engine] = default_engine,
+    seal: Tier | None = None,
     consistent: bool = False,
     stateless: bool = False,
     boxes: Sequence[Box] = (),
     kdf: Argon2 | None = None,
+    faces: Chosen = "all",
+    faceless: bool = False,
     sidecar: str | Path | None = None,
     quality: int = QUALITY,
+    keep_metadata: bool = False,
     overwrite: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> Anonymized:
@@ -93,12 +358,17 @@ def anonymize(
         key: decides who they become.
         output: the file to write; its suffix (.png, .webp, .jpg) says how. None writes nothing.
         engine: an engine, or what gives one when the photo has been read.
+        seal: what is stored, encrypted: the whole original "file" (the default), the "face" pixels alone, or "none".
+            Of an array, which is no file, the face pixels.
         consistent: the same person becomes the same other person in every photo under this key.
         stateless: write no record, so that pixels and key alone lead back; implies ``consistent``.
         boxes: (x, y, w, h) in pixels of faces that the detector misses.
         kdf: how ``key`` was stretched from a passphrase, when it was; goes into the record.
+        faces: "all", "largest", or the numbers of those to change, counted from 0, from top-left to bottom-right.
+        faceless: write a photo without a face as it is, instead of refusing it.
         sidecar: write the record into this file instead of into the image.
         quality: of JPEG, 1 to 100; the other formats are lossless.
+        keep_metadata: keep how the photo was taken (exposure, lens, density), nothing of where, when or by whom.
         overwrite: replace ``output`` where it exists.
         max_pixels: larger photos are refused.
 
@@ -108,19 +378,67 @@ def anonymize(
     Raises:
         AnonfaceError: one of its kinds, see :mod:`anonface.errors`.
     """
-    source, target, beside = _paths(photo, output, sidecar)
+    target, beside = _path(output), _path(sidecar)
+    tier = chosen_tier(seal, target, stateless, array=isinstance(photo, np.ndarray))
+    task = Anonymizing(
+        key, engine, tier, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels
+    )
     for file in filter(None, (target, beside)):
-        check_target(file, source, overwrite)
-    _, opened = open_photo(photo, max_pixels)
-    ready = engine() if callable(engine) else engine
-    result = ready.anonymize(opened.pixels, key, consistent=consistent or stateless, boxes=tuple(boxes), kdf=kdf)
+        check_target(file, _name(photo), overwrite)
+    opened = task.open(photo)
+    treated = task.treat(opened)
     if target:
-        data = _encoded(target, opened, result.pixels, quality)
-        record = None if stateless else container.encode(result.header)
-        if record and not beside:
-            data = container.embed(data, record)
-        _write(target, data, beside, record if beside else None, overwrite)
-    return result
+        write_files(task.files(opened, treated, target, beside), overwrite)
+    return treated.result  # type: ignore[return-value]
+
+
+def chosen_tier(seal: Tier | None, target: Path | None, stateless: bool, array: bool = False) -> Tier:
+    """What is to be sealed, by default the file.
+
+    Raises:
+        UsageError: the output cannot bring that back.
+    """
+    if stateless:
+        if seal not in (None, "none"):
+            raise UsageError(f"--stateless stores nothing, so --seal {seal} has no place", "leave one of them out")
+        return "none"
+    tier: Tier = seal or "file"
+    if array and tier == "file":
+        tier = "face"
+    if tier == "face" and target and format_of(target) == "jpeg":
+        raise UsageError(
+            "JPEG changes the pixels around the faces, so --seal face cannot bring the original back from it",
+            "write PNG or WebP, or use --seal file",
+        )
+    return tier
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A photo led back.
+
+    Args:
+        tier: what brought it back: the sealed "file", the sealed "face" pixels, or the networks ("none").
+        verified: whether the key was the right one: "yes" or "no" (of a decoy) where a seal tells, else "unknown".
+        faces: what became of each face.
+        file: what was written, if anything.
+        original: the original file's bytes, of tier "file".
+    """
+
+    tier: Tier
+    verified: Verified
+    faces: list[FaceReport]
+    file: Path | None
+    original: bytes | None = None
+    _pixels: Pixels | None = None
+
+    @cached_property
+    def pixels(self) -> Pixels:
+        """[H, W, 3] uint8 RGB, upright. Of an original file they are decoded when they are first asked for."""
+        if self._pixels is not None:
+            return self._pixels
+        assert self.original is not None
+        return read_photo(self.original, sys.maxsize).pixels
 
 
 def recover(
@@ -131,58 +449,100 @@ def recover(
     engine: Engine | Callable[[], Engine] = default_engine,
     header: Header | None = None,
     sidecar: str | Path | None = None,
+    unsealed: bool = False,
+    decoy: bool = False,
     stateless: bool = False,
+    original_suffix: bool = False,
+    faces: Chosen = "all",
     quality: int = QUALITY,
     overwrite: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> Recovered:
-    """Lead an anonymized photo back. A wrong key leads to some other plausible person, and nobody can tell.
+    """Lead an anonymized photo back, by the best that its record offers.
 
     Args:
         photo: [H, W, 3] uint8 RGB, or a file.
         key: the one it was anonymized under, or what gives it once the header is known.
-        output: the file to write; None writes nothing.
-        engine: an engine, or what gives one when the photo has been read.
+        output: the file to write; None writes nothing. A sealed original is written as it was, byte for byte.
+        engine: an engine, or what gives one when the networks are needed.
         header: what :func:`anonymize` returned. An array without one is recovered from pixels and key alone.
-        sidecar: the file that holds the record of a photo file.
+        sidecar: the file that holds the record of a photo file: a sidecar, or an image.
+        unsealed: let the networks lead back, whatever is sealed. Where nothing is, a wrong key leads to some other
+            plausible person, and nobody can tell.
+        decoy: under a wrong key, let the networks make of it what they can.
         stateless: recover a photo file from pixels and key alone, whatever record it carries.
+        original_suffix: a sealed original replaces the suffix of ``output`` by its own; else the two must agree.
+        faces: as in :func:`anonymize`, for photos without a record; a record says it itself.
         quality, overwrite, max_pixels: as in :func:`anonymize`.
 
     Raises:
         ContainerError: the file carries no record, and no ``sidecar``, ``header`` or ``stateless`` is given.
+        WrongKeyError: the photo was sealed under another key, and no ``decoy`` is asked for.
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
-    source, target, beside = _paths(photo, output, sidecar)
+    without_record = stateless or header is not None
+    task = Recovering(key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels)
+    target, beside = _path(output), _path(sidecar)
     if target:
-        check_target(target, source, overwrite)
-    data, opened = open_photo(photo, max_pixels)
-    if source and header is None and not stateless:
-        header = read_header(source, data, beside)
-    chosen = key(header) if callable(key) else key
-    ready = engine() if callable(engine) else engine
-    result = ready.recover(opened.pixels, chosen, header)
+        check_target(target, _name(photo), overwrite)
+    opened = task.open(photo, beside)
+    if header is not None:
+        opened = replace(opened, header=header)
+    if target and opened.photo:
+        format_of(target)
+    result: Recovered = (treated := task.treat(opened)).result  # type: ignore[assignment]
     if target:
-        _write(target, _encoded(target, opened, result.pixels, quality), None, None, overwrite)
+        files = task.files(opened, treated, target, beside)
+        write_files(files, overwrite)
+        result = replace(result, file=files[-1][0])
     return result
 
 
-def read_header(source: Path, data: bytes, sidecar: Path | None = None) -> Header:
-    """The header of an anonymized photo, from its sidecar when one is named.
+def read_record(source: Path, data: bytes, sidecar: Path | None = None) -> bytes:
+    """The record of an anonymized photo, from its sidecar when one is named; not yet decoded.
 
     Args:
         source: the photo's name, for messages.
         data: its bytes.
 
     Raises:
-        ContainerError: there is none, or it is damaged or newer than this program.
+        ContainerError: there is none, or the file's structure is broken.
     """
-    record = container.extract(read_file(sidecar) if sidecar else data)
-    if record is None:
-        raise ContainerError(
-            f"{source} carries no anonface record (saving it with another program drops it)",
-            "give its sidecar with --sidecar, or --stateless if it was made so",
-        )
-    return container.decode(record)
+    return carriers.expect(read_file(sidecar) if sidecar else data, str(source))
+
+
+def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
+    """Write an anonymized photo without its record.
+
+    Raises:
+        ContainerError: it carries none, or is no PNG, JPEG or WebP file.
+        OutputError: ``target`` must not or cannot be written.
+    """
+    check_target(target, source, overwrite)
+    data = read_file(source)
+    bare = carriers.strip(data)
+    if bare == data:
+        raise ContainerError(f"{str(source)!r} carries no anonface record", "there is nothing to strip")
+    write_files([(target, bare)], overwrite)
+
+
+def rekey(
+    source: Path, old: Key | Callable[[Header | None], Key], new: Key, target: Path, *, overwrite: bool = False
+) -> None:
+    """Write an anonymized photo, or a sidecar, sealed under another key. See :func:`anonface.sealing.rekeyed`.
+
+    Raises:
+        WrongKeyError: ``old`` is not the key that it was sealed under.
+        AnonfaceError: other kinds, see :mod:`anonface.errors`.
+    """
+    check_target(target, source, overwrite)
+    data = read_file(source)
+    record = read_record(source, data)
+    header = container.decode(record)
+    chosen = old(header) if callable(old) else old
+    record = sealing.rekeyed(header, container.payload(record), chosen, new)
+    made = record if carriers.kind(data) == "sidecar" else carriers.embed(data, record)
+    write_files([(target, made)], overwrite)
 
 
 def format_of(target: Path) -> str:
@@ -195,16 +555,17 @@ def format_of(target: Path) -> str:
         return FORMATS[target.suffix.lower()]
     except KeyError:
         raise UsageError(
-            f"the name {target} does not say which format to write",
+            f"the name {str(target)!r} does not say which format to write",
             f"end it with {', '.join(SUFFIXES.values())}, or with / for a folder",
         ) from None
 
 
-def _paths(
-    photo: Pixels | str | Path, output: str | Path | None, sidecar: str | Path | None
-) -> tuple[Path | None, Path | None, Path | None]:
-    source = None if isinstance(photo, np.ndarray) else Path(photo)
-    return source, None if output is None else Path(output), None if sidecar is None else Path(sidecar)
+def _path(file: str | Path | None) -> Path | None:
+    return None if file is None else Path(file)
+
+
+def _name(photo: Pixels | str | Path) -> Path | None:
+    return None if isinstance(photo, np.ndarray) else Path(photo)
 
 
 def open_photo(photo: Pixels | str | Path, max_pixels: int = MAX_PIXELS) -> tuple[bytes, Photo]:
@@ -219,33 +580,25 @@ def open_photo(photo: Pixels | str | Path, max_pixels: int = MAX_PIXELS) -> tupl
             raise ImageError(f"pixels must be uint8 [H, W, 3], not {photo.dtype} {list(photo.shape)}")
         return b"", Photo(photo, None, None, "png")
     data = read_file(photo)
-    opened = read_photo(data, max_pixels, str(photo))
-    for note in opened.notes:
-        _log.info("%s: %s", photo, note)
-    return data, opened
+    return data, read_photo(data, max_pixels, str(photo))
 
 
-def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int) -> bytes:
-    made = Photo(pixels, opened.alpha, opened.icc, opened.format)
-    return encode_photo(made, format=format_of(target), quality=quality)
+def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int, keep_metadata: bool = False) -> bytes:
+    return encode_photo(replace(opened, pixels=pixels), format_of(target), quality, keep_metadata)
 
 
-def _write(target: Path, data: bytes, sidecar: Path | None, record: bytes | None, overwrite: bool) -> None:
-    """The record first: a photo without its record could never be led back."""
-    for file in filter(None, (target, sidecar)):
+def write_files(files: Sequence[tuple[Path, bytes]], overwrite: bool) -> None:
+    """Write a photo's files, the record before the photo: without its record it could never be led back.
+
+    Raises:
+        OutputError: one cannot be written; none is there then.
+    """
+    for file, _ in files:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"the folder {file.parent} cannot be made: {error.strerror}") from error
-    fresh = sidecar is not None and not sidecar.exists()
-    if sidecar and record is not None:
-        write_atomic(sidecar, record, overwrite=overwrite)
-    try:
-        write_atomic(target, data, overwrite=overwrite)
-    except BaseException:
-        if sidecar and fresh:
-            sidecar.unlink(missing_ok=True)
-        raise
+    write_together(files, overwrite)
 
 
 # --- Which photos, and what they become ------------------------------------------------------------------------------
@@ -253,17 +606,26 @@ def _write(target: Path, data: bytes, sidecar: Path | None, record: bytes | None
 
 @dataclass(frozen=True)
 class Job:
-    """One photo to treat: the file, what it becomes, and where its record lies when that is a file of its own."""
+    """One photo to treat: the file, what it becomes, and where its record lies when that is a file of its own.
+
+    ``named`` says that the user chose the target's name, its suffix included; otherwise a sealed original that is led
+    back takes its own suffix in place of the target's.
+    """
 
     direction: Direction
     source: Path
     target: Path
     sidecar: Path | None = None
+    named: bool = False
 
     @property
     def outputs(self) -> tuple[Path, ...]:
-        """The files that the job writes."""
-        return (self.target, self.sidecar) if self.sidecar and self.direction == "anonymize" else (self.target,)
+        """The files that the job writes, the photo last."""
+        return (self.sidecar, self.target) if self.sidecar and self.direction == "anonymize" else (self.target,)
+
+    def written_as(self, file: Path) -> Job:
+        """The job once it is known under which name, in the target's folder, its photo was written."""
+        return replace(self, target=self.target.with_name(file.name))
 
 
 def plan(
@@ -271,6 +633,7 @@ def plan(
     direction: Direction,
     *,
     output: str | None = None,
+    name: str | None = None,
     format: str | None = None,
     sidecar: str | None = None,
     recursive: bool = False,
@@ -283,27 +646,45 @@ def plan(
             ``*.anon.*`` and ``*.recovered.*``; recovering a folder takes ``*.anon.*`` alone.
         output: a file for one photo (a folder when it is one or ends with a slash); else a folder, in which the tree
             below the deepest folder that all inputs share is repeated. None writes beside each photo.
+        name: how a result is called: text with ``{stem}`` (the photo's name without its suffix and mark), ``{suffix}``
+            (the photo's), ``{mark}`` (anon or recovered) and ``{ext}`` (the result's suffix, with its dot).
         format: png, webp or jpeg; None goes by the name of ``output``, or takes png.
         sidecar: as ``output``; in a folder, records are named after the anonymized photos with ``.anf`` appended.
         recursive: look into folders of folders.
 
     Raises:
-        UsageError: nothing found, two inputs with one output, or an output that is an input.
+        UsageError: nothing found, two inputs with one output, an output that is an input, or a senseless ``name``.
     """
+    template = _template(name or DEFAULT_NAME)
     found = find(paths, direction, recursive)
     alone = len(paths) == 1 and not Path(paths[0]).is_dir() and not _is_pattern(paths[0])
     top = Path(os.path.commonpath([root.absolute() for root, _ in found]))
     jobs = []
     for _, source in found:
         branch = source.absolute().parent.relative_to(top)
-        name = _result_name(source, direction, format or "png")
-        target = _place(output, alone, branch, name) or source.with_name(name)
-        if format not in (None, format_of(target)):
-            raise UsageError(f"--format {format} contradicts the name {target}")
+        called = _result_name(template, source, direction, format or "png")
+        target = _place(output, alone, branch, called) or source.with_name(called)
+        if name and target.name != called:
+            raise UsageError(f"--name says what is written in a folder, and {output} names a file", "give one of them")
+        named = output is not None and alone and not _is_folder(output)
+        # a sealed original may have any suffix: a name for what is recovered is judged once the record is known
+        if (format or direction == "anonymize" or not named) and format not in (None, format_of(target)):
+            raise UsageError(f"--format {format} contradicts the name {str(target)!r}")
         anonymized = target if direction == "anonymize" else source
-        jobs.append(Job(direction, source, target, _place(sidecar, alone, branch, f"{anonymized.name}.anf")))
+        beside = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
+        jobs.append(Job(direction, source, target, beside, named))
     _refuse_collisions(jobs)
     return jobs
+
+
+def journal_folder(paths: Sequence[str], output: str | None) -> Path:
+    """Where a run over several photos keeps its journal: among its results, or at the top of its first input."""
+    if output is not None:
+        return Path(output)
+    first = Path(paths[0])
+    if _is_pattern(paths[0]):
+        return _fixed_part(paths[0])
+    return first if first.is_dir() else first.parent
 
 
 def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
@@ -318,9 +699,9 @@ def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
         return
     there = next(place for place in folder.parents if os.path.lexists(place))
     if not there.is_dir() or os.path.lexists(folder):
-        raise OutputError(f"'{target}' cannot be written: {there} is not a folder", "choose another output")
+        raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not a folder", "choose another output")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise OutputError(f"'{target}' cannot be written: {there} is not writable", "choose another output")
+        raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not writable", "choose another output")
 
 
 def _is_pattern(path: str) -> bool:
@@ -338,18 +719,23 @@ def find(paths: Sequence[str], direction: Direction, recursive: bool) -> list[tu
         else:
             root, files = Path(path).parent, [Path(path)]
         if not files:
+            if _is_pattern(path):
+                raise UsageError(f"{path!r} matches no photo to {direction}")
             hint = "" if recursive else "--recursive looks into the folders of a folder"
-            raise UsageError(f"{path} holds no photo to {direction}", hint)
+            raise UsageError(f"{path!r} holds no photo to {direction}", hint)
         for file in files:
             found.setdefault(os.path.realpath(file), (root, file))
     return list(found.values())
 
 
 def _matching(pattern: str, direction: Direction) -> tuple[Path, list[Path]]:
-    fixed = itertools.takewhile(lambda part: not _MAGIC.search(part), Path(pattern).parts)
     files = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (Path.glob shows hidden files)
     taken = [file for file in files if file.is_file() and (direction == "recover" or not _RESULT.search(file.name))]
-    return Path(*fixed), taken
+    return _fixed_part(pattern), taken
+
+
+def _fixed_part(pattern: str) -> Path:
+    return Path(*itertools.takewhile(lambda part: not _MAGIC.search(part), Path(pattern).parts))
 
 
 def _inside(folder: Path, direction: Direction, recursive: bool) -> list[Path]:
@@ -366,22 +752,55 @@ def _mark(file: Path) -> str:
     return result[1].lower() if result else ""
 
 
-def _result_name(source: Path, direction: Direction, format: str) -> str:
+def _template(text: str) -> str:
+    """The text, if it names files by fields of :func:`plan` and nothing else."""
+    try:
+        fields = [(name, spec, conversion) for _, name, spec, conversion in string.Formatter().parse(text)]
+    except ValueError as error:
+        raise UsageError(f"--name {text!r}: {error}", f"for example {DEFAULT_NAME!r}") from None
+    for name, spec, conversion in fields:
+        if name is not None and (name not in _FIELDS or spec or conversion):
+            known = ", ".join(f"{{{field}}}" for field in _FIELDS)
+            raise UsageError(f"--name {text!r} has a field that is not known", f"there are {known}")
+    if "/" in text or os.sep in text or "\0" in text:
+        raise UsageError(f"--name {text!r} is not the name of a file", "-o says which folder")
+    return text
+
+
+def _result_name(template: str, source: Path, direction: Direction, format: str) -> str:
     """photo.jpg -> photo.anon.png, photo.anon.png -> photo.recovered.png."""
-    name = _RESULT.sub(r"\2", source.name) if direction == "recover" else source.name
-    return f"{Path(name).stem}.{_MARKS[direction]}{SUFFIXES[format]}"
+    name = Path(_RESULT.sub(r"\2", source.name) if direction == "recover" else source.name)
+    return template.format(stem=name.stem, suffix=name.suffix, mark=_MARKS[direction], ext=SUFFIXES[format])
 
 
 def _place(chosen: str | None, alone: bool, branch: Path, name: str) -> Path | None:
     if chosen is None:
         return None
-    if alone and not (Path(chosen).is_dir() or chosen.endswith(("/", os.sep))):
+    if _is_folder(chosen):
+        return Path(chosen) / branch / name
+    if alone:
         return Path(chosen)
+    if Path(chosen).suffix.lower() in {*FORMATS, ".anf"}:
+        raise UsageError(f"{chosen!r} names one file, for perhaps several photos", "end it with / if it is a folder")
     return Path(chosen) / branch / name
+
+
+def _is_folder(chosen: str) -> bool:
+    return Path(chosen).is_dir() or chosen.endswith(("/", os.sep))
+
+
+def _existing(job: Job) -> Path | None:
+    """The job's result, if it is there; a recovered photo's suffix may be its original's."""
+    if job.direction == "anonymize" or job.named:
+        return job.target if job.target.exists() else None
+    bare = job.target.with_suffix("")
+    candidates = (bare, job.target, *sorted(bare.parent.glob(f"{glob.escape(bare.name)}.*")))
+    return next((file for file in candidates if bare in (file, file.with_suffix("")) and file.exists()), None)
 
 
 def _refuse_collisions(jobs: Sequence[Job]) -> None:
     inputs = {_canonical(job.source): job for job in jobs}
+    stems = {os.path.splitext(place)[0]: job for place, job in inputs.items()}  # noqa: PTH122
     writers: dict[str, Job] = {}
     for job in jobs:
         for file in job.outputs:
@@ -389,8 +808,14 @@ def _refuse_collisions(jobs: Sequence[Job]) -> None:
             what, other = "also the output of", writers.get(place)
             if other is None and inputs.get(place) not in (None, job):
                 what, other = "the input", inputs[place]
+            stem = os.path.splitext(place)[0]  # noqa: PTH122
+            if other is None and job.direction == "recover" and not job.named and stems.get(stem) not in (None, job):
+                what, other = "under its original's suffix perhaps the input", stems[stem]
             if other is not None:
-                raise UsageError(f"{file}, the output of {job.source}, is {what} {other.source}", "rename one of them")
+                raise UsageError(
+                    f"{str(file)!r}, the output of {str(job.source)!r}, is {what} {str(other.source)!r}",
+                    _COLLISION_HINT,
+                )
             writers[place] = job
 
 
@@ -398,48 +823,240 @@ def _canonical(file: Path) -> str:
     return os.path.normcase(os.path.realpath(file))
 
 
-# --- One after the other ---------------------------------------------------------------------------------------------
+# --- Many photos -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one photo; ``seconds`` from reading to writing."""
+    """What became of one photo.
+
+    Args:
+        faces: one entry a face, kept ones included.
+        tier: what recovery can build on, see :class:`Treated`; empty where nothing was written.
+        seconds: from reading to writing, waiting left out.
+        notes: what its owner may want to know, one line each.
+        ends: the next photo would fare no better, so it was the last.
+        resumed: an earlier run wrote it.
+        verified: whether the key was the right one, of a recovered photo.
+    """
 
     job: Job
     state: State
     faces: tuple[FaceReport, ...] = ()
+    tier: str = ""
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
     error: AnonfaceError | None = None
+    ends: bool = False
+    resumed: bool = False
+    verified: Verified = "unknown"
+
+    def record(self) -> Record:
+        """For reports and journals; names files, and holds no digest, no code of a face and no key."""
+        written = self.state in WRITTEN
+        error = self.error
+        return {
+            "input": str(self.job.source),
+            "output": str(self.job.target) if written else None,
+            "sidecar": str(self.job.sidecar) if self.job.sidecar and written else None,
+            "state": self.state,
+            "resumed": self.resumed,
+            "tier": self.tier or None,
+            "seconds": round(self.seconds, 3),
+            "faces": [
+                {"index": face.index, "kind": face.kind, "reason": face.reason, "box": [round(v, 1) for v in face.box]}
+                for face in self.faces
+            ],
+            "warnings": list(self.notes),
+            **({"verified": self.verified} if self.job.direction == "recover" else {}),
+            "error": {"code": error.exit_code, "message": error.message, "hint": error.hint} if error else None,
+        }
+
+    @classmethod
+    def resume(cls, job: Job, record: Record) -> Outcome:
+        """What an earlier run noted about a photo that it finished."""
+        faces = [
+            FaceReport(face["index"], face["kind"], tuple(face["box"]), face["reason"]) for face in record["faces"]
+        ]
+        job = job.written_as(Path(record["output"]))
+        return cls(
+            job,
+            record["state"],
+            tuple(faces),
+            record["tier"] or "",
+            record["seconds"],
+            tuple(record["warnings"]),
+            error=_decoy(job) if record["state"] == "decoy" else None,
+            resumed=True,
+            verified=record.get("verified", "unknown"),
+        )
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a run does with single photos.
+
+    Args:
+        overwrite: replace outputs that exist.
+        skip_existing: pass over photos whose output exists.
+        skip_faceless: pass over photos without a face.
+        journal: notes what is written, and knows what an earlier run has written.
+    """
+
+    overwrite: bool = False
+    skip_existing: bool = False
+    skip_faceless: bool = False
+    journal: Journal | None = None
+
+    def sort_out(self, jobs: Sequence[Job], tell: Callable[[Outcome], None]) -> list[Job]:
+        """The jobs that are to be done; of the others is told what became of them."""
+        ready = []
+        for job in jobs:
+            if self.journal and (record := self.journal.finished(job.outputs)):
+                tell(Outcome.resume(job, record))
+            elif self.skip_existing and (there := _existing(job)):
+                tell(Outcome(job, "skipped", notes=(f"{str(there)!r} exists",)))
+            else:
+                try:
+                    for file in job.outputs:
+                        check_target(file, job.source, self.overwrite)
+                    ready.append(job)
+                except OutputError as error:
+                    tell(Outcome(job, "failed", error=error))
+        return ready
+
+    def failed(self, job: Job, raised: Exception, seconds: float = 0.0, ends: bool = False) -> Outcome:
+        """What becomes of a photo that raises."""
+        error = explained(raised)
+        if isinstance(error, NoFaceError) and self.skip_faceless:
+            return Outcome(job, "skipped", seconds=seconds, notes=(error.message,))
+        # A device that is out of memory may do for a smaller photo; a lost one, or missing weights, will not.
+        lost = isinstance(error, DeviceError) and not error.message.startswith(OUT_OF_MEMORY)
+        ends = ends or lost or isinstance(error, WeightsError)
+        return Outcome(job, "failed", seconds=seconds, error=error, ends=ends)
+
+    def note(self, job: Job, outcome: Outcome, sizes: Sequence[tuple[Path, int]]) -> None:
+        """Into the journal, before the files are written."""
+        if self.journal:
+            self.journal.note(sizes, outcome.record(), job.target)
+
+
+NO_RULES = Rules()
+
+
+def done(job: Job, treated: Treated, files: Sequence[tuple[Path, bytes]], seconds: float) -> Outcome:
+    """What becomes of a photo once its files are written."""
+    faces = tuple(treated.result.faces)
+    job = job.written_as(files[-1][0])
+    decoy = treated.verified == "no"
+    state: State = "decoy" if decoy else "done" if faces else "copied"
+    error = _decoy(job) if decoy else None
+    return Outcome(job, state, faces, treated.tier, seconds, treated.notes, error, verified=treated.verified)
+
+
+def _decoy(job: Job) -> WrongKeyError:
+    return WrongKeyError(
+        f"the key is not the one that this photo was sealed under; {str(job.target)!r} is a decoy",
+        "give the right key for the original",
+    )
+
+
+@dataclass
+class _InHand:
+    """A photo on its way through a run."""
+
+    job: Job
+    opened: Future[tuple[Opened, float]] | None = None
+    outcome: Outcome | None = None
+    written: Future[None] | None = None
 
 
 def run(
-    jobs: Sequence[Job],
-    treat: Callable[[Job], Sequence[FaceReport]],
-    *,
-    overwrite: bool = False,
-    skip_existing: bool = False,
-) -> Iterator[Outcome]:
-    """Do the jobs one after the other. A photo that fails stops no other; all outputs are checked before the first."""
-    ready = []
-    for job in jobs:
-        if skip_existing and job.target.exists():
-            yield Outcome(job, "skipped")
-            continue
-        try:
-            for file in job.outputs:
-                check_target(file, job.source, overwrite)
-        except OutputError as error:
-            yield Outcome(job, "failed", error=error)
-        else:
-            ready.append(job)
-    for job in ready:
+    jobs: Sequence[Job], task: Task, tell: Callable[[Outcome], None], rules: Rules = NO_RULES, workers: int = 1
+) -> None:
+    """Do the jobs in their order: photos are read ahead and written behind while the device works on one.
+
+    All outputs are checked before the first photo; a photo that fails stops no other. An interrupt discards the photo
+    that the device has in hand, and those behind it are written to their end and told before it goes on its way.
+
+    Args:
+        tell: called once a photo, in the order of the jobs save those that need no work, which come first.
+        workers: threads. As many photos are read ahead, and as many wait to be written: memory holds at most
+            2 * ``workers`` + 1 of them.
+    """
+    waiting = deque(rules.sort_out(jobs, tell))
+    ahead: deque[_InHand] = deque()
+    behind: deque[_InHand] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="anonface")
+
+    def read_ahead() -> None:
+        while waiting and len(ahead) < workers:
+            ahead.append(_InHand(waiting.popleft()))
+            ahead[-1].opened = pool.submit(_timed_open, task, ahead[-1].job)
+
+    def close(hand: _InHand, opened: Opened, treated: Treated, seconds: float) -> None:
         started = time.perf_counter()
         try:
-            faces = tuple(treat(job))
+            files = task.files(opened, treated, hand.job.target, hand.job.sidecar)
+            outcome = done(hand.job, treated, files, seconds + time.perf_counter() - started)
+            rules.note(hand.job, outcome, [(file, len(data)) for file, data in files])
+            write_files(files, rules.overwrite)
+            hand.outcome = outcome
         except Exception as raised:
-            yield Outcome(job, "failed", seconds=time.perf_counter() - started, error=explained(raised))
-        else:
-            yield Outcome(job, "done", faces, time.perf_counter() - started)
+            hand.outcome = rules.failed(hand.job, raised, seconds + time.perf_counter() - started)
+
+    try:
+        ends = False
+        while (waiting or ahead) and not ends:
+            read_ahead()
+            hand = ahead.popleft()
+            behind.append(hand)
+            read_ahead()
+            ends = _treat(hand, task, rules, pool, close)
+            while behind and (behind[0].outcome or len(behind) > workers):
+                if (first := behind[0]).written:
+                    first.written.result()
+                assert first.outcome
+                behind.popleft()
+                tell(first.outcome)
+    finally:
+        for hand in ahead:
+            if hand.opened:
+                hand.opened.cancel()
+        pool.shutdown(wait=True)
+        for hand in behind:
+            if hand.outcome:
+                tell(hand.outcome)
+
+
+def _treat(hand: _InHand, task: Task, rules: Rules, pool: ThreadPoolExecutor, close: Callable[..., None]) -> bool:
+    """The device's part of one photo, which is handed on to be written. Whether the run ends with it."""
+    assert hand.opened
+    try:
+        opened, seconds = hand.opened.result()
+    except Exception as raised:
+        hand.outcome = rules.failed(hand.job, raised)
+        return hand.outcome.ends
+    hand.opened = None  # as soon as it is written, nothing holds its pixels any more
+    try:
+        task.ready(opened)
+    except Exception as raised:
+        hand.outcome = rules.failed(hand.job, raised, ends=True)
+        return True
+    started = time.perf_counter()
+    try:
+        treated = task.treat(opened)
+    except Exception as raised:
+        hand.outcome = rules.failed(hand.job, raised, seconds + time.perf_counter() - started)
+        return hand.outcome.ends
+    hand.written = pool.submit(close, hand, opened, treated, seconds + time.perf_counter() - started)
+    return False
+
+
+def _timed_open(task: Task, job: Job) -> tuple[Opened, float]:
+    started = time.perf_counter()
+    opened = task.open(job.source, job.sidecar)
+    return opened, time.perf_counter() - started
 
 
 def explained(error: Exception) -> AnonfaceError:

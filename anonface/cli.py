@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,24 +23,24 @@ import typer
 
 from anonface.errors import (
     AnonfaceError,
-    DeviceError,
     ImageError,
     KeyFileError,
     LimitError,
     NoFaceError,
+    OutputError,
     UsageError,
-    WeightsError,
 )
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from anonface.batch import Job, Outcome
-    from anonface.container import Header
+    from anonface.batch import Anonymizing, Job, Outcome, Recovering
+    from anonface.container import FaceReport, Header
     from anonface.download import Progress
+    from anonface.journal import Journal
     from anonface.keys import Argon2, Key
-    from anonface.pipeline import Engine, FaceReport
+    from anonface.pipeline import Chosen, Engine
     from anonface.weights import Status
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -73,14 +75,18 @@ Sidecar = Annotated[
     str | None, typer.Option(help="Record beside the image instead of in it: file for one photo, folder for several.")
 ]
 Seal = Annotated[
-    str, typer.Option(help="What is stored for recovery. This version: none, the networks alone lead back.")
+    Literal["file", "face", "none"] | None,
+    typer.Option(help="What is stored under the key: the original file (default), the face pixels, or nothing."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Backend = Annotated[str, typer.Option(help="ifadit, ifadit-official with the authors' weights, or diffusion.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Faces at a time; fewer need less memory.")]
 Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
 Parser = Annotated[str, typer.Option(help="trained, landmarks, bisenet or parsenet.")]
-Refine = Annotated[int | None, typer.Option(min=0, help="Optimisation steps a face. 0: the networks alone.")]
+Refine = Annotated[
+    int | None,
+    typer.Option(min=0, help="Optimisation steps a face; default 30, at recovery the record's. 0: the networks alone."),
+]
 Model = Annotated[
     str | None,
     typer.Option(metavar="DIR", help="Of diffusion or ifadit-official: a folder of weights; signflip: the authors'."),
@@ -89,10 +95,34 @@ Transform = Annotated[
     Literal["mix", "sign"] | None, typer.Option(help="Of diffusion. mix: hides most. sign: as published.")
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="Of diffusion: DDIM steps each way; default 50.")]
+Free = Annotated[
+    str | None,
+    typer.Option(metavar="sex,age", help="Of ifadit: what the key may change too; else apparent sex and age are kept."),
+]
 Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
 Quality = Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG; default 95. Others are lossless.")]
+KeepMetadata = Annotated[
+    bool,
+    typer.Option("--keep-metadata", help="Keep how it was taken: exposure, lens, density; no place, date, device."),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
 SkipExisting = Annotated[bool, typer.Option("--skip-existing", help="Pass over photos whose output exists.")]
+Name = Annotated[
+    str | None, typer.Option(help="Names of results; {stem}, {suffix}, {mark}, {ext}. Default: {stem}.{mark}{ext}.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the same command where it was killed or failed.")]
+Report = Annotated[Path | None, typer.Option(help="Write what became of each photo into this JSON file.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Photos read ahead and written behind (1), or on Ray processes (one a GPU or node)."),
+]
+RunsOn = Annotated[Literal["local", "ray"], typer.Option("--engine", help="ray: spread the photos over a Ray cluster.")]
+Faces = Annotated[
+    str, typer.Option(metavar="all|largest|N,...", help="Which faces, counted from 0, top-left to bottom-right.")
+]
+KeepFaces = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Photos of people to leave as they are, one face each.")
+]
 Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="Look into folders of folders.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON result on stdout.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing.")]
@@ -121,6 +151,7 @@ def run(args: Sequence[str]) -> int:
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # its warnings would come before ours
     # Threads that spin while they wait make a machine shared with other work ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _forbid_core_dumps()
     session = Session(as_json="--json" in args)
     command = typer.main.get_command(app)
     try:
@@ -141,6 +172,15 @@ def run(args: Sequence[str]) -> int:
     if session.as_json:
         _print_json({"exit": failure.exit_code, "error": _error_json(failure)})
     return failure.exit_code
+
+
+def _forbid_core_dumps() -> None:
+    """A core dump would write the keys to disk."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which writes none of its own accord
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _print_version(wanted: bool) -> None:
@@ -207,20 +247,26 @@ def _asked(twice: bool) -> str:
 def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool) -> Key:
     from anonface.keys import MAX_KEY_FILE, WRAPPED_PREFIX, Key, loose_permissions
 
-    if loose_permissions(file):
-        if strict:
-            raise KeyFileError(f"key file {str(file)!r} can be read by others", f"chmod 600 {file}")
-        _say(f"anonface: warning: key file {str(file)!r} can be read by others (chmod 600 mends it)")
     try:
         with file.open("rb") as stream:  # once: it may be a pipe
             data = stream.read(MAX_KEY_FILE + 1)
     except OSError as error:
-        raise KeyFileError(f"key file {str(file)!r} cannot be read: {error.strerror}") from error
+        raise KeyFileError(
+            f"key file {str(file)!r} cannot be read: {error.strerror}", "anonface keygen makes one"
+        ) from error
+    loose = loose_permissions(file)
+    if loose and strict:
+        raise KeyFileError(f"key file {str(file)!r} can be read by others", f"chmod 600 {file}")
     wrapped = data.lstrip().upper().startswith(WRAPPED_PREFIX.encode())
     try:
-        return Key.from_bytes(data, _passphrase(passphrase_file) if wrapped else None)
+        key = Key.from_bytes(data, _passphrase(passphrase_file) if wrapped else None)
     except KeyFileError as error:
         raise KeyFileError(f"key file {str(file)!r}: {error.message}", error.hint) from error
+    if passphrase_file and not wrapped:
+        raise UsageError(f"key file {str(file)!r} is not wrapped in a passphrase", "leave --passphrase-file out")
+    if loose:
+        _say(f"anonface: warning: key file {str(file)!r} can be read by others (chmod 600 mends it)")
+    return key
 
 
 @dataclass
@@ -230,15 +276,14 @@ class Secret:
     key: Key | None
     passphrase: str = ""
     stretched: dict[Argon2, Key] = field(default_factory=dict)
+    one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
-    def fresh(self) -> tuple[Key, Argon2 | None]:
-        """The key to anonymize with; a passphrase is stretched once a run."""
-        from anonface.keys import Argon2
-
+    def under(self, kdf: Argon2 | None) -> Key:
+        """The key to anonymize with, a passphrase stretched so."""
         if self.key:
-            return self.key, None
-        kdf = Argon2.fresh()
-        return self._stretch(kdf), kdf
+            return self.key
+        assert kdf
+        return self._stretch(kdf)
 
     def of(self, header: Header | None) -> Key:
         """The key to recover with.
@@ -258,25 +303,54 @@ class Secret:
     def _stretch(self, kdf: Argon2) -> Key:
         from anonface.keys import Key
 
-        if kdf not in self.stretched:
-            self.stretched[kdf] = Key.from_passphrase(self.passphrase, kdf)
-        return self.stretched[kdf]
+        with self.one_at_a_time:  # photos are read in threads, and each stretching takes a lot of memory
+            if kdf not in self.stretched:
+                self.stretched[kdf] = Key.from_passphrase(self.passphrase, kdf)
+            return self.stretched[kdf]
 
 
-def _secret(key_file: Path | None, passphrase_file: Path | None, strict: bool, stateless: bool = False) -> Secret:
-    if key_file:
-        return Secret(_key_of_file(key_file, passphrase_file, strict))
-    if stateless:
-        raise UsageError(
-            "--stateless needs a key file: a bare passphrase's salt would have to be stored in the photo",
-            "`anonface keygen FILE --passphrase` wraps a key in a passphrase; then --key-file FILE",
+@dataclass(frozen=True)
+class KeySource:
+    """Where the secret is to be found: paths and switches, nothing secret."""
+
+    key_file: Path | None
+    passphrase_file: Path | None
+    strict: bool
+    stateless: bool = False
+
+    def fresh(self) -> Argon2 | None:
+        """How a bare passphrase is stretched, once a run."""
+        from anonface.keys import Argon2
+
+        return None if self.key_file else Argon2.fresh()
+
+    def secret(self) -> Secret:
+        """Read or ask for it.
+
+        Raises:
+            KeyFileError: it cannot be had.
+        """
+        if self.key_file:
+            return Secret(_key_of_file(self.key_file, self.passphrase_file, self.strict))
+        if self.stateless:
+            raise UsageError(
+                "--stateless needs a key file: a bare passphrase's salt would have to be stored in the photo",
+                "`anonface keygen FILE --passphrase` wraps a key in a passphrase; then --key-file FILE",
+            )
+        if not (self.passphrase_file or os.environ.get("ANONFACE_PASSPHRASE") or sys.stdin.isatty()):
+            raise KeyFileError(
+                "no key is given",
+                "--key-file FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
+            )
+        return Secret(None, _passphrase(self.passphrase_file))
+
+    def elsewhere(self) -> KeySource:
+        """The same for a process with another working directory."""
+        return replace(
+            self,
+            key_file=self.key_file and self.key_file.absolute(),
+            passphrase_file=self.passphrase_file and self.passphrase_file.absolute(),
         )
-    if not (passphrase_file or os.environ.get("ANONFACE_PASSPHRASE") or sys.stdin.isatty()):
-        raise KeyFileError(
-            "no key is given",
-            "--key-file FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
-        )
-    return Secret(None, _passphrase(passphrase_file))
 
 
 # --- Photos ----------------------------------------------------------------------------------------------------------
@@ -300,13 +374,14 @@ def anonymize(
     sheet: Annotated[
         Path | None, typer.Option(help="Also lay out originals and results side by side, in this PNG.")
     ] = None,
-    seal: Seal = "none",
+    seal: Seal = None,
     device: Device = "auto",
     backend: Backend = "ifadit",
     batch_size: BatchSize = 4,
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    free: Free = None,
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
@@ -314,11 +389,23 @@ def anonymize(
         list[str] | None,
         typer.Option(metavar="X,Y,W,H", help="A face that the detector misses, in pixels; repeatable."),
     ] = None,
+    faces: Faces = "all",
+    keep_faces: KeepFaces = None,
+    no_face: Annotated[
+        Literal["fail", "copy", "skip"],
+        typer.Option(help="What becomes of a photo without a face; a copy has no metadata."),
+    ] = "fail",
+    name: Name = None,
     format: Format = None,
     quality: Quality = None,
+    keep_metadata: KeepMetadata = False,
     overwrite: Overwrite = False,
     skip_existing: SkipExisting = False,
+    resume: Resume = False,
     recursive: Recursive = False,
+    workers: Workers = None,
+    runs_on: RunsOn = "local",
+    report: Report = None,
     max_pixels: MaxPixels = 64_000_000,
     offline: Offline = False,
     as_json: AsJson = False,
@@ -326,40 +413,34 @@ def anonymize(
     """Make everybody in the photos somebody else: photo.jpg -> photo.anon.png."""
     from anonface import batch
 
-    _check_options(seal, overwrite, skip_existing, offline)
+    _check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:
         raise UsageError("--stateless stores no record, so there is none to write into a --sidecar")
     boxes = [_box(text) for text in box or ()]
-    jobs = batch.plan(paths, "anonymize", output=output, format=format, sidecar=sidecar, recursive=recursive)
+    jobs = batch.plan(paths, "anonymize", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
     _check_quality(quality, jobs)
     if boxes and len(jobs) > 1:
         raise UsageError("--box belongs to one photo", "anonymize that photo alone")
     if sheet:
         _check_sheet(sheet, overwrite)
-    key, kdf = _secret(key_file, passphrase_file, strict_keys, stateless).fresh()
-    engine = LazyEngine(backend, device, detector, parser, refine, batch_size, _own_settings(model, transform, steps))
-    done: list[Job] = []
-
-    def treat(job: Job) -> Sequence[FaceReport]:
-        result = batch.anonymize(
-            job.source,
-            key,
-            job.target,
-            engine=engine,
-            consistent=consistent,
-            stateless=stateless,
-            boxes=boxes,
-            kdf=kdf,
-            sidecar=job.sidecar,
-            quality=quality or batch.QUALITY,
-            overwrite=overwrite,
-            max_pixels=max_pixels,
-        )
-        done.append(job)
-        return result.faces
-
-    code = _do(ctx.obj, jobs, treat, engine, overwrite, skip_existing)
-    if sheet and done:
+    tiers = [batch.chosen_tier(seal, job.target, stateless) for job in jobs]
+    options = {
+        "seal": tiers[0],
+        "consistent": consistent,
+        "stateless": stateless,
+        "boxes": boxes,
+        "faces": _chosen(faces),
+        "faceless": no_face == "copy",
+        "quality": quality or batch.QUALITY,
+        "keep_metadata": keep_metadata,
+        "max_pixels": max_pixels,
+    }
+    keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
+    own = _own_settings(free, model, transform, steps)
+    engine = EngineSettings(backend, device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
+    order = Order(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers)
+    code, outcomes = _do(ctx, jobs, _anonymizing, keys, engine, options, order)
+    if sheet and (done := [outcome.job for outcome in outcomes if outcome.state in ("done", "copied")]):
         pairs = [
             [_thumbnail(batch.open_photo(file, max_pixels)[1].pixels, SHEET_CELL) for file in (job.source, job.target)]
             for job in done
@@ -380,55 +461,69 @@ def recover(
         bool, typer.Option("--stateless", help="Use pixels and key alone: for photos anonymized so.")
     ] = False,
     sidecar: Sidecar = None,
-    seal: Seal = "none",
+    seal: Annotated[
+        Literal["best", "none"], typer.Option(help="none: let the networks lead back, whatever is sealed.")
+    ] = "best",
+    decoy: Annotated[
+        bool, typer.Option("--decoy", help="Under a wrong key, write the face that it leads to; exit 7 all the same.")
+    ] = False,
     device: Device = "auto",
     backend: Backend = "ifadit",
     batch_size: BatchSize = 4,
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    free: Free = None,
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
+    faces: Faces = "all",
+    keep_faces: KeepFaces = None,
+    name: Name = None,
     format: Format = None,
     quality: Quality = None,
     overwrite: Overwrite = False,
     skip_existing: SkipExisting = False,
+    resume: Resume = False,
     recursive: Recursive = False,
+    workers: Workers = None,
+    runs_on: RunsOn = "local",
+    report: Report = None,
     max_pixels: MaxPixels = 64_000_000,
     offline: Offline = False,
     as_json: AsJson = False,
 ) -> int:
-    """Lead anonymized photos back: photo.anon.png -> photo.recovered.png. A wrong key leads to yet another person."""
+    """Lead anonymized photos back by the best that they offer: photo.anon.png -> photo.recovered.jpg.
+
+    A sealed original comes back byte for byte, under its own suffix. Where nothing is sealed, a wrong key leads to yet
+    another person.
+    """
     from anonface import batch
 
-    _check_options(seal, overwrite, skip_existing, offline)
+    _check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:
         raise UsageError("--stateless uses no record, so a --sidecar has no say")
-    jobs = batch.plan(paths, "recover", output=output, format=format, sidecar=sidecar, recursive=recursive)
+    if not stateless and (faces != "all" or keep_faces):
+        raise UsageError("the record says which faces were changed", "--faces and --keep-faces go with --stateless")
+    jobs = batch.plan(paths, "recover", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
     _check_quality(quality, jobs)
-    secret = _secret(key_file, passphrase_file, strict_keys, stateless)
-    engine = LazyEngine(backend, device, detector, parser, refine, batch_size, _own_settings(model, transform, steps))
-
-    def treat(job: Job) -> Sequence[FaceReport]:
-        return batch.recover(
-            job.source,
-            secret.of,
-            job.target,
-            engine=engine,
-            sidecar=job.sidecar,
-            stateless=stateless,
-            quality=quality or batch.QUALITY,
-            overwrite=overwrite,
-            max_pixels=max_pixels,
-        ).faces
-
-    return _do(ctx.obj, jobs, treat, engine, overwrite, skip_existing)
+    options = {
+        "unsealed": seal == "none",
+        "decoy": decoy,
+        "stateless": stateless,
+        "original_suffix": not jobs[0].named,
+        "faces": _chosen(faces),
+        "quality": quality or batch.QUALITY,
+        "max_pixels": max_pixels,
+    }
+    keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
+    own = _own_settings(free, model, transform, steps)
+    engine = EngineSettings(backend, device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
+    order = Order(overwrite, skip_existing, False, resume, report, runs_on, workers)
+    return _do(ctx, jobs, _recovering, keys, engine, options, order)[0]
 
 
-def _check_options(seal: str, overwrite: bool, skip_existing: bool, offline: bool) -> None:
-    if seal != "none":
-        raise UsageError(f"there is no --seal {seal!r} in this version", "leave it out, or say --seal none")
+def _check_options(overwrite: bool, skip_existing: bool, offline: bool) -> None:
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other")
     if offline:
@@ -436,9 +531,9 @@ def _check_options(seal: str, overwrite: bool, skip_existing: bool, offline: boo
 
 
 def _check_quality(quality: int | None, jobs: Sequence[Job]) -> None:
-    from anonface.batch import format_of
+    from anonface.batch import FORMATS
 
-    if quality and all(format_of(job.target) != "jpeg" for job in jobs):
+    if quality and all(FORMATS.get(job.target.suffix.lower()) != "jpeg" for job in jobs):
         raise UsageError("only JPEG knows a --quality, PNG and WebP are lossless", "--format jpeg, or no --quality")
 
 
@@ -454,38 +549,60 @@ def _box(text: str) -> tuple[float, float, float, float]:
     return x, y, width, height
 
 
-def _own_settings(model: str | None, transform: str | None, steps: int | None) -> dict[str, str | int]:
-    """What was said of the settings that only some backends have."""
-    named = {"model": model, "transform": transform, "steps": steps}
+Own = dict[str, str | int]  # settings that only some backends have
+
+
+def _own_settings(free: str | None, model: str | None, transform: str | None, steps: int | None) -> Own:
+    """What was said of them."""
+    named = {"free": free, "model": model, "transform": transform, "steps": steps}
     return {name: value for name, value in named.items() if value is not None}
+
+
+def _chosen(text: str) -> Chosen:
+    if text == "all":
+        return "all"
+    if text == "largest":
+        return "largest"
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = (-1,)
+    if min(numbers) < 0:
+        raise UsageError(f"--faces {text!r} is neither all, largest, nor numbers from 0", "for example 0,2")
+    return numbers
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """What the user asked of the engine."""
+
+    backend: str
+    device: str
+    detector: str
+    parser: str
+    refine: int | None
+    batch_size: int = 1
+    keep_faces: Path | None = None
+    max_pixels: int = 64_000_000
+    own: Own = field(default_factory=dict)
 
 
 class LazyEngine:
     """Makes the engine when the first photo is ready for it, and says its device."""
 
-    def __init__(
-        self,
-        backend: str,
-        device: str,
-        detector: str,
-        parser: str,
-        refine: int | None,
-        batch_size: int,
-        settings: dict[str, str | int],
-    ) -> None:
-        self._settings = (backend, device, detector, parser, refine, batch_size, settings)
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
         self._engine: Engine | None = None
-        self.failed = False
 
     def __call__(self) -> Engine:
         if self._engine is None:
             from anonface.pipeline import Engine
 
-            self.failed = True
-            if self._settings[0] == "ifadit":
+            s = self._settings
+            if s.backend == "ifadit":
                 _fetch_missing()
-            self._engine = Engine(*self._settings)
-            self.failed = False
+            keep = _portraits(s.keep_faces, s.max_pixels) if s.keep_faces else ()
+            self._engine = Engine(s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep)
             _say(f"anonface: device {self._engine.device_name}")
         return self._engine
 
@@ -495,99 +612,218 @@ class LazyEngine:
         return self._engine.device_name if self._engine else None
 
 
-def _do(
-    session: Session,
-    jobs: Sequence[Job],
-    treat: Callable[[Job], Sequence[FaceReport]],
-    engine: LazyEngine,
-    overwrite: bool,
-    skip_existing: bool,
-) -> int:
-    """Run the jobs, report each, and sum up."""
-    from anonface.batch import run as run_jobs
+def _portraits(folder: Path, max_pixels: int) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+    from anonface.batch import find, open_photo
 
+    for _, file in find([str(folder)], "anonymize", recursive=True):
+        yield str(file), open_photo(file, max_pixels)[1].pixels
+
+
+def _anonymizing(secret: Secret, kdf: Argon2 | None, engine: LazyEngine, options: dict[str, Any]) -> Anonymizing:
+    from anonface.batch import Anonymizing
+
+    return Anonymizing(secret.under(kdf), engine, kdf=kdf, **options)
+
+
+def _recovering(secret: Secret, kdf: Argon2 | None, engine: LazyEngine, options: dict[str, Any]) -> Recovering:
+    from anonface.batch import Recovering
+
+    return Recovering(secret.of, engine, **options)
+
+
+Making = Callable[["Secret", "Argon2 | None", LazyEngine, dict[str, Any]], "Anonymizing | Recovering"]
+
+
+def _on_worker(
+    making: Making, keys: KeySource, kdf: Argon2 | None, engine: EngineSettings, options: dict[str, Any]
+) -> Anonymizing | Recovering:
+    """Make a task where no user is near: the secret comes from files and the environment of this node."""
+    return making(keys.secret(), kdf, LazyEngine(engine), options)
+
+
+@dataclass(frozen=True)
+class Order:
+    """How the user wants a run to be done."""
+
+    overwrite: bool
+    skip_existing: bool
+    skip_faceless: bool
+    resume: bool
+    report: Path | None
+    runs_on: Literal["local", "ray"]
+    workers: int | None
+
+
+# Options that change neither what a run makes nor where: the journal is the same without them.
+_OF_NO_CONSEQUENCE = {
+    *("overwrite", "skip_existing", "resume", "report", "sheet", "workers", "runs_on", "device", "batch_size"),
+    *("offline", "as_json", "strict_keys"),
+}
+
+
+def _do(
+    ctx: typer.Context,
+    jobs: Sequence[Job],
+    making: Making,
+    keys: KeySource,
+    settings: EngineSettings,
+    options: dict[str, Any],
+    order: Order,
+) -> tuple[int, list[Outcome]]:
+    """Run the jobs, report each, and sum up."""
+    from anonface import batch
+
+    session: Session = ctx.obj
+    if order.report:
+        _check_report(order.report, jobs, order.overwrite or order.resume)
+    if settings.keep_faces:
+        batch.find([str(settings.keep_faces)], "anonymize", recursive=True)
+    journal = _journal(ctx, order.resume) if len(jobs) > 1 else None
+    rules = batch.Rules(order.overwrite, order.skip_existing, order.skip_faceless, journal)
+    kdf = keys.fresh()
+    engine = LazyEngine(settings)
+    task = None if order.runs_on == "ray" else making(keys.secret(), kdf, engine, options)
     outcomes: list[Outcome] = []
     started = time.monotonic()
     code = 0
     fatal: AnonfaceError | None = None
-    with _progress("photos", len(jobs)) as advance, _notes():
+    about: Path | None = None
+
+    def tell(outcome: Outcome) -> None:
+        nonlocal fatal, about
+        outcomes.append(outcome)
+        for note in outcome.notes if outcome.state != "skipped" else ():
+            _say(f"anonface: note: {outcome.job.source}: {note}")
+        if outcome.error and (outcome.ends or len(jobs) == 1):
+            fatal = outcome.error
+            about = None if outcome.ends else outcome.job.source
+            return
+        _say(_line(outcome))
+        faces = sum(len(done.faces) for done in outcomes)
+        advance(len(outcomes), f"{faces} faces, {faces / (time.monotonic() - started):.2f}/s")
+
+    with _progress("photos", len(jobs)) as advance:
         try:
-            for outcome in run_jobs(jobs, treat, overwrite=overwrite, skip_existing=skip_existing):
-                outcomes.append(outcome)
-                if outcome.error and (len(jobs) == 1 or engine.failed or _stops_all(outcome.error)):
-                    fatal = outcome.error
-                    break
-                _say(_line(outcome))
-                faces = sum(len(done.faces) for done in outcomes)
-                advance(len(outcomes), f"{faces} faces, {faces / (time.monotonic() - started):.2f}/s")
+            if task:
+                batch.run(jobs, task, tell, rules, order.workers or 1)
+            else:
+                from anonface import cluster
+
+                there = replace(settings, keep_faces=settings.keep_faces and settings.keep_faces.absolute())
+                make = partial(_on_worker, making, keys.elsewhere(), kdf, there, options)
+                gpu = None if settings.device == "auto" else settings.device.startswith("cuda")
+                with redirect_stdout(sys.stderr):  # Ray has its own things to say
+                    cluster.run(jobs, make, tell, rules, workers=order.workers, gpu=gpu)
+        except AnonfaceError as error:
+            fatal = error
         except KeyboardInterrupt:
             code = INTERRUPTED
         except SystemExit:
             code = TERMINATED
+    complete = not (code or fatal or any(outcome.error for outcome in outcomes))
+    if journal and complete:
+        journal.remove()
     if len(jobs) > 1:
+        if journal and not complete and any(outcome.state in batch.WRITTEN for outcome in outcomes):
+            _say("anonface: the same command with --resume goes on with the rest")
         _sum_up(outcomes, len(jobs), time.monotonic() - started, fatal)
     if fatal:
-        of_photo = len(jobs) == 1 and not engine.failed and not _stops_all(fatal)
-        _complain(fatal, session, jobs[0].source if of_photo else None)
-        code = fatal.exit_code
-    elif not code and any(outcome.error for outcome in outcomes):
+        _complain(fatal, session, about)
+        code = code or fatal.exit_code
+    elif not code and not complete:
         code = PARTLY_FAILED
+    result = {
+        "exit": code,
+        "device": engine.device_name if task else "ray",
+        "seconds": round(time.monotonic() - started, 3),
+        "error": _error_json(fatal) if fatal else None,
+        "photos": [outcome.record() for outcome in outcomes],
+    }
+    if order.report:
+        _write_report(order.report, result)
     if session.as_json:
-        _print_json(
-            {
-                "exit": code,
-                "device": engine.device_name,
-                "seconds": round(time.monotonic() - started, 3),
-                "error": _error_json(fatal) if fatal else None,
-                "photos": [_outcome_json(outcome) for outcome in outcomes],
-            }
-        )
+        _print_json(result)
     if session.debug and not fatal:
         _print_traces(outcome.error for outcome in outcomes)
-    return code
+    return code, outcomes
 
 
-def _stops_all(error: AnonfaceError) -> bool:
-    """Whether the next photo would fare no better."""
-    from anonface.batch import OUT_OF_MEMORY
+def _journal(ctx: typer.Context, resume: bool) -> Journal | None:
+    """The journal of this command, beside its results; None where none can be kept."""
+    from anonface.batch import check_target, journal_folder
+    from anonface.journal import Journal, journal_path
 
-    lost = isinstance(error, DeviceError) and not error.message.startswith(OUT_OF_MEMORY)
-    return lost or isinstance(error, WeightsError)
-
-
-@contextmanager
-def _notes() -> Iterator[None]:
-    """Say what the rooms below note about single photos."""
-    import logging
-
-    class Saying(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            _say(f"anonface: note: {record.getMessage()}")
-
-    logger, handler = logging.getLogger("anonface"), Saying(logging.INFO)
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    params = {name: value for name, value in ctx.params.items() if name not in _OF_NO_CONSEQUENCE}
+    command = {"command": ctx.command.name, "folder": str(Path.cwd()), **params}
+    file = journal_path(journal_folder(params["paths"], params["output"]), command)
     try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
+        check_target(file, None, overwrite=True)
+    except OutputError as error:
+        _say(f"anonface: warning: without a journal this run cannot be resumed: {error.message}")
+        return None
+    if resume and not file.exists():
+        _say("anonface: note: there is nothing to resume; the run begins at its beginning")
+    return Journal(file, resume)
+
+
+def _check_report(file: Path, jobs: Sequence[Job], overwrite: bool) -> None:
+    from anonface.batch import check_target
+
+    check_target(file, None, overwrite)
+    taken = {os.path.realpath(name) for job in jobs for name in (job.source, *job.outputs)}
+    if os.path.realpath(file) in taken:
+        raise UsageError(f"--report {file} is the name of a photo of this run", "choose another name")
+
+
+def _write_report(file: Path, result: dict[str, Any]) -> None:
+    import json
+
+    from anonface.imagefile import write_atomic
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, json.dumps(result, indent=1).encode() + b"\n", overwrite=True)
 
 
 def _line(outcome: Outcome) -> str:
     job = outcome.job
     if outcome.error:
-        return f"{job.source}: failed: {outcome.error.message}"
+        return f"{job.source}: failed: {_without_name(outcome.error, job.source)}"
     if outcome.state == "skipped":
-        return f"{job.source}: skipped, {job.target} exists"
+        return f"{job.source}: skipped, {'; '.join(outcome.notes)}"
+    if outcome.resumed:
+        return f"{job.source} -> {job.target}: written before"
     mosaics = [face for face in outcome.faces if face.kind == "mosaic"]
+    kept = [face for face in outcome.faces if face.kind == "kept"]
     covered = f", {len(mosaics)} of them under a mosaic ({'; '.join(_reasons(mosaics))})" if mosaics else ""
-    return f"{job.source} -> {job.target}: {_count(len(outcome.faces), 'face')}{covered}, {outcome.seconds:.1f} s"
+    left = f", {len(kept)} of them left as they are ({'; '.join(_reasons(kept))})" if kept else ""
+    faces = f"{_count(len(outcome.faces), 'face')}{covered}{left}"
+    tier = _TIERS[job.direction][outcome.tier]
+    return f"{job.source} -> {job.target}: {faces}, {tier}, {outcome.seconds:.1f} s"
 
 
-def _reasons(mosaics: Sequence[FaceReport]) -> list[str]:
-    return list(dict.fromkeys(face.reason for face in mosaics))
+_TIERS = {
+    "anonymize": {
+        "file": "original file sealed",
+        "face": "face pixels sealed",
+        "none": "nothing sealed",
+        "stateless": "nothing stored",
+    },
+    "recover": {
+        "file": "the original file",
+        "face": "the original pixels",
+        "none": "as the networks lead back",
+        "stateless": "as the networks lead back",
+    },
+}
+
+
+def _without_name(error: AnonfaceError, file: Path) -> str:
+    """The message where the file's name stands before it already."""
+    return error.message.removeprefix(f"{str(file)!r} ")
+
+
+def _reasons(faces: Sequence[FaceReport]) -> list[str]:
+    return list(dict.fromkeys(face.reason for face in faces))
 
 
 def _count(number: int, what: str) -> str:
@@ -595,36 +831,21 @@ def _count(number: int, what: str) -> str:
 
 
 def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float, fatal: AnonfaceError | None) -> None:
-    by_state = {state: [o for o in outcomes if o.state == state] for state in ("done", "skipped", "failed")}
+    by_state = {
+        state: [o for o in outcomes if o.state == state] for state in ("done", "copied", "decoy", "skipped", "failed")
+    }
     faces = sum(len(outcome.faces) for outcome in outcomes)
     parts = [f"{len(found)} {state}" for state, found in by_state.items() if found]
     if planned > len(outcomes):
         parts.append(f"{planned - len(outcomes)} not reached")
     _say(f"{_count(planned, 'photo')}: {', '.join(parts)}; {_count(faces, 'face')} in {seconds:.1f} s")
-    if failures := [outcome for outcome in by_state["failed"] if outcome.error is not fatal]:
+    if failures := [outcome for outcome in outcomes if outcome.error and outcome.error is not fatal]:
         width = max(len(_shown(outcome.job.source)) for outcome in failures)
         _say(f"{'exit':>4}  {'photo':{width}}  reason")
         for outcome in failures:
             assert outcome.error
-            _say(f"{outcome.error.exit_code:4}  {_shown(outcome.job.source):{width}}  {outcome.error.message}")
-
-
-def _outcome_json(outcome: Outcome) -> dict[str, Any]:
-    job = outcome.job
-    return {
-        "input": str(job.source),
-        "output": str(job.target) if outcome.state == "done" else None,
-        "sidecar": str(job.sidecar) if job.sidecar and outcome.state == "done" else None,
-        "state": outcome.state,
-        "seconds": round(outcome.seconds, 3),
-        "faces": [
-            {"index": face.index, "kind": face.kind, "reason": face.reason, "box": [round(v, 1) for v in face.box]}
-            for face in outcome.faces
-        ],
-        # Without a seal nobody can tell a right key from a wrong one.
-        **({"verified": "unknown"} if job.direction == "recover" else {}),
-        "error": _error_json(outcome.error) if outcome.error else None,
-    }
+            reason = _without_name(outcome.error, outcome.job.source)
+            _say(f"{outcome.error.exit_code:4}  {_shown(outcome.job.source):{width}}  {reason}")
 
 
 @app.command()
@@ -632,22 +853,73 @@ def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo, or a sidecar.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show the record in a photo. Needs no key and changes nothing."""
-    from anonface.batch import read_header
-    from anonface.container import describe
+    """Show what is public about an anonymized photo, and what its recovery will need. Takes no key, changes nothing."""
+    from anonface.carriers import describe, kind
     from anonface.imagefile import read_file
 
-    facts = describe(read_header(file, read_file(file)))
+    data = read_file(file)
+    if kind(data) == "other" and file.suffix.lower() != ".anf":  # a sidecar that is none is a record damaged
+        raise ImageError(f"{str(file)!r} is neither PNG, JPEG, WebP nor a sidecar; nothing else carries a record")
+    facts = describe(data, str(file))
     if as_json:
         _print_json({"exit": 0, "input": str(file), **facts})
         return
     faces = facts.pop("faces")
-    for name, value in facts.items():
+    for name, value in (*facts.items(), ("faces", len(faces))):
         shown = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else value
+        shown = "; ".join(value) if name == "needs" else shown
         print(_shown(f"{name.replace('_', ' '):15} {shown}"))
     for number, face in enumerate(faces, start=1):
         corners = " ".join(f"({x:g}, {y:g})" for x, y in face["quad"])
         print(_shown(f"face {number:<10} {face['kind']} {corners}"))
+
+
+@app.command()
+def strip(
+    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Default: photo.anon.png -> photo.anon.stripped.png.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the photo without its record, every pixel as it is. That copy leads back to nobody's original."""
+    from anonface.batch import strip as strip_photo
+
+    target = output or file.with_name(f"{file.stem}.stripped{file.suffix}")
+    strip_photo(file, target, overwrite=overwrite)
+    _say(f"anonface: {str(target)!r} carries no record; {str(file)!r} still does")
+
+
+@app.command()
+def rekey(
+    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo, or a sidecar.")],
+    new_key_file: Annotated[Path, typer.Option(readable=False, help="The key file that shall lead back from now on.")],
+    old_key_file: Annotated[
+        Path | None, typer.Option(readable=False, help="The key file that does so now. Without one, a passphrase.")
+    ] = None,
+    passphrase_file: Annotated[
+        Path | None, typer.Option(readable=False, help="As elsewhere: the old key's passphrase.")
+    ] = None,
+    new_passphrase_file: Annotated[
+        Path | None, typer.Option(readable=False, help="The new key file's passphrase, where it is wrapped in one.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Default: photo.anon.png -> photo.anon.rekeyed.png.")
+    ] = None,
+    strict_keys: StrictKeys = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Seal a photo under another key, every pixel as it is. Copies under the old key stay what they are."""
+    from anonface.batch import rekey as rekey_photo
+
+    target = output or file.with_name(f"{file.stem}.rekeyed{file.suffix}")
+    old = KeySource(old_key_file, passphrase_file, strict_keys).secret()
+    new = _key_of_file(new_key_file, new_passphrase_file, strict_keys)
+    rekey_photo(file, old.of, new, target, overwrite=overwrite)
+    _say(
+        f"anonface: {str(target)!r} answers to the new key; {str(file)!r} still answers to the old one: "
+        "delete it to take that away"
+    )
 
 
 @app.command(short_help="Make a contact sheet of photos.")
@@ -663,6 +935,7 @@ def compare(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    free: Free = None,
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
@@ -675,7 +948,7 @@ def compare(
     """Lay out original, anonymized, second key, recovered and wrong key side by side, recovered from pixels alone."""
     from anonface import batch
 
-    _check_options("none", overwrite, False, offline)
+    _check_options(overwrite, False, offline)
     if output.suffix.lower() != ".png":
         raise UsageError(f"the sheet {output} must be a .png")
     from anonface.evaluation.sheet import COLUMNS, versions
@@ -683,9 +956,11 @@ def compare(
 
     photos = [source for _, source in batch.find(paths, "anonymize", recursive)]
     batch.check_target(output, None, overwrite)
-    key, _ = _secret(key_file, passphrase_file, strict_keys).fresh()
+    keys = KeySource(key_file, passphrase_file, strict_keys)
+    key = keys.secret().under(keys.fresh())
     second = Key.generate()
-    engine = LazyEngine(backend, device, detector, parser, refine, 1, _own_settings(model, transform, steps))
+    own = _own_settings(free, model, transform, steps)
+    engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))
     rows: list[Sequence[NDArray[np.uint8]]] = []
     shown: list[Path] = []
     failures: list[AnonfaceError] = []
@@ -761,6 +1036,7 @@ def evaluate(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    free: Free = None,
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
@@ -773,9 +1049,11 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
-    _check_options("none", False, False, offline)
+    _check_options(False, False, offline)
     if sheet:
         _check_sheet(sheet, overwrite)
+    if not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is not a folder of photos")
     from anonface.evaluation import report as reports
     from anonface.evaluation.run import Judges, Original, look_at_originals
     from anonface.evaluation.run import evaluate as measure
@@ -784,7 +1062,8 @@ def evaluate(
     judges = Judges()
     with _progress("originals", 0) as advance:
         originals = look_at_originals(folder, judges, progress=lambda done, total: advance(done, "", total))
-    engine = LazyEngine(backend, device, detector, parser, refine, 1, _own_settings(model, transform, steps))()
+    own = _own_settings(free, model, transform, steps)
+    engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
     pictures: dict[Path, list[NDArray[np.uint8]]] = {}
 
     def keep(original: Original, versions: list[NDArray[np.uint8]]) -> None:
@@ -933,7 +1212,11 @@ def _checks() -> Iterator[dict[str, Any]]:
         try:
             yield check(package, True, metadata.version(package), needed)
         except metadata.PackageNotFoundError:
-            hint = "reinstall anonface" if needed else "only for `evaluate`: install anonface[evaluation]"
+            hint = (
+                "reinstall anonface"
+                if needed
+                else "only for `evaluate`: pip install '.[evaluation]' in a clone of anonface"
+            )
             yield check(package, False, hint, needed)
     try:
         import torch
@@ -1003,7 +1286,8 @@ def _error_json(error: AnonfaceError) -> dict[str, Any]:
 
 def _complain(error: AnonfaceError, session: Session, about: Path | None = None) -> None:
     """The error line, after the file it is about unless the message names it, and the hint."""
-    subject = f"{about}: " if about is not None and str(about) not in error.message else ""
+    named = about is None or str(about) in error.message or repr(str(about)) in error.message
+    subject = "" if named else f"{about}: "
     _say(f"anonface: error: {subject}{error.message}")
     if error.hint:
         _say(f"hint: {error.hint}")

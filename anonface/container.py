@@ -1,22 +1,21 @@
-"""The record ANF1 that an anonymized photo carries: fields <-> bytes, and bytes <-> image files.
+"""The record ANF1 that an anonymized photo carries: fields <-> bytes.
 
-A record is public. It says which backend, parameters, weights, salts and quads lead back, and nothing of the key.
+A record is a header and a payload. The header is public: it says which backend, parameters, weights, salts and quads
+lead back, and nothing of the key. What the payload holds only the key tells, see :mod:`anonface.sealing`.
 docs/format.md lays it out byte by byte. There is one encoding for every content, and :func:`decode` takes no other: a
 flipped, missing or added byte is refused, and so is whatever only a newer version understands.
-
-PNG, JPEG and WebP carry the record in pieces that other programs ignore; a sidecar file is the bare record.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import io
 import math
 import struct
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from anonface.errors import ContainerError, LimitError
 from anonface.keys import SALT_BYTES, Argon2
@@ -27,20 +26,16 @@ MAX_HEADER = 64 * 1024  # bytes
 DIGEST_BYTES = 32
 GRID = 16  # quads lie on a grid of 1/GRID px
 KINDS = ("synth", "mosaic")  # in the order of their codes
-CONSISTENT, STRETCHED = 1, 2  # flags
+CONSISTENT, STRETCHED, SEALED = 1, 2, 4  # flags
 
+Tier = Literal["none", "face", "file"]
+TIERS: tuple[Tier, ...] = ("none", "face", "file")  # in the order of their codes
 Parameter = str | int | float | bool
 Point = tuple[float, float]
 
 _FIXED_TAIL = 8 + DIGEST_BYTES + DIGEST_BYTES  # payload length, payload digest, header digest
 
-PNG_SIGNATURE, PNG_TYPE = b"\x89PNG\r\n\x1a\n", b"anFC"
-JPEG_START, JPEG_ID, JPEG_APP9 = b"\xff\xd8", b"ANONFACE\0", 0xE9
-WEBP_TYPE = b"ANFC"
-PNG_PIECE = 1024 * 1024  # bytes of the record a chunk; some readers refuse chunks above 8 MB
-JPEG_PIECE = 0xFFFF - 2 - len(JPEG_ID)
-
-_DAMAGED_HINT = "the file was cut or changed after it was written; use an intact copy"
+DAMAGED_HINT = "the file was cut or changed after it was written; use an intact copy"
 
 
 def _producer() -> str:
@@ -74,8 +69,49 @@ class FaceEntry:
 
 
 @dataclass(frozen=True)
+class Seal:
+    """What is public about a sealed payload.
+
+    Args:
+        tier: what it brings back: the "file", the "face" pixels, or "none" when it holds the networks' key alone.
+        salt: the seal's own salt, 16 bytes.
+        check: tells the right key from a wrong one, 32 bytes.
+
+    Raises:
+        ValueError: a field is out of its range.
+    """
+
+    tier: Tier
+    salt: bytes
+    check: bytes
+
+    def __post_init__(self) -> None:
+        if self.tier not in TIERS:
+            raise ValueError(f"unknown tier {self.tier!r}")
+        if len(self.salt) != SALT_BYTES or len(self.check) != DIGEST_BYTES:
+            raise ValueError(f"a seal has {SALT_BYTES} bytes of salt and {DIGEST_BYTES} of check")
+
+
+@dataclass(frozen=True)
+class FaceReport:
+    """What became of one face.
+
+    Args:
+        index: its number in the photo, counted from 0, from top-left to bottom-right.
+        kind: "synth", "mosaic", or "kept" for a face that was left as it is.
+        box: where it was seen, (x, y, w, h) in pixels.
+        reason: why it was not synthesised.
+    """
+
+    index: int
+    kind: str
+    box: tuple[float, float, float, float]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Header:
-    """The fields of a record.
+    """The fields of a record's header.
 
     Args:
         backend: the backend's name.
@@ -87,6 +123,7 @@ class Header:
         weights_digest: SHA-256 over the weights that were used, 32 bytes.
         canvas: the upright photo's (width, height) in pixels.
         faces: in the order of their indices.
+        seal: of the payload; None where there is none.
         producer: the version of anonface that wrote the record.
 
     Raises:
@@ -101,6 +138,7 @@ class Header:
     weights_digest: bytes
     canvas: tuple[int, int]
     faces: tuple[FaceEntry, ...]
+    seal: Seal | None = None
     producer: str = field(default_factory=_producer)
 
     def __post_init__(self) -> None:
@@ -112,19 +150,57 @@ class Header:
             if not name or not name.isascii() or not name.isprintable() or len(name) > 255:
                 raise ValueError(f"a name is 1 to 255 printable ASCII characters, {name!r} is not")
 
+    @property
+    def tier(self) -> Tier:
+        """What the payload brings back."""
+        return self.seal.tier if self.seal else "none"
 
-def encode(header: Header) -> bytes:
-    """Header -> record; the payload section is empty.
+    def reports(self) -> list[FaceReport]:
+        """What can be said of the faces long after; boxes are those of the quads."""
+        reports = []
+        for index, face in enumerate(self.faces):
+            xs, ys = zip(*face.quad, strict=True)
+            box = (min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys))
+            reason = "" if face.kind == "synth" else "covered by a mosaic, which nothing undoes"
+            reports.append(FaceReport(index, face.kind, box, reason))
+        return reports
+
+
+def encode(header: Header, payload: Iterable[bytes] = ()) -> bytes:
+    """Header and the pieces of a payload -> record. Pieces are taken one by one: the payload is held once.
 
     Raises:
         LimitError: the header takes more than 64 KiB (some 1,900 faces).
-        ValueError: a parameter is out of its range.
+        ValueError: a parameter is out of its range, or there is a payload without a seal or a seal without one.
     """
-    flags = (CONSISTENT if header.consistent else 0) | (STRETCHED if header.kdf else 0)
+    head = bound(header)
+    digest, length = hashlib.sha256(), 0
+    record = io.BytesIO()
+    record.seek(len(head) + _FIXED_TAIL)
+    for piece in payload:
+        digest.update(piece)
+        length += record.write(piece)
+    if bool(length) != bool(header.seal):
+        raise ValueError("a payload and its seal go together")
+    head += struct.pack(">Q", length) + digest.digest()
+    record.seek(0)
+    record.write(head + hashlib.sha256(head).digest())
+    return record.getvalue()
+
+
+def bound(header: Header) -> bytes:
+    """The part of a header that its payload is bound to: all that precedes the payload's length and digest.
+
+    Raises:
+        LimitError, ValueError: as :func:`encode`.
+    """
+    flags = (CONSISTENT if header.consistent else 0) | (STRETCHED if header.kdf else 0) | (SEALED if header.seal else 0)
     parts = [_short(header.producer), struct.pack(">H", flags), header.flow_salt]
     if header.kdf:
         kdf = header.kdf
         parts.append(kdf.salt + struct.pack(">IHH", kdf.memory_kib, kdf.iterations, kdf.lanes))
+    if header.seal:
+        parts.append(bytes([TIERS.index(header.seal.tier)]) + header.seal.salt + header.seal.check)
     parts.append(_short(header.backend))
     parts.append(struct.pack(">H", len(header.parameters)))
     for name, value in sorted(header.parameters.items(), key=lambda item: item[0].encode()):
@@ -134,17 +210,19 @@ def encode(header: Header) -> bytes:
     for face in header.faces:
         corners = (int(value * GRID) for corner in face.quad for value in corner)
         parts.append(struct.pack(">B8i", KINDS.index(face.kind), *corners))
-    payload = b""
-    parts.append(struct.pack(">Q", len(payload)) + hashlib.sha256(payload).digest())
     body = b"".join(parts)
-    size = len(MAGIC) + 5 + len(body) + DIGEST_BYTES
+    size = len(MAGIC) + 5 + len(body) + _FIXED_TAIL
     if size > MAX_HEADER:
         raise LimitError(
             f"the record takes {size} bytes, {MAX_HEADER} is the limit ({len(header.faces)} faces)",
             "split the photo into parts with fewer faces",
         )
-    head = MAGIC + struct.pack(">BI", VERSION, size) + body
-    return head + hashlib.sha256(head).digest() + payload
+    return MAGIC + struct.pack(">BI", VERSION, size) + body
+
+
+def payload(record: bytes) -> memoryview:
+    """The payload of a record that :func:`decode` has taken."""
+    return memoryview(record)[int.from_bytes(record[5:9], "big") :]
 
 
 def decode(record: bytes) -> Header:
@@ -158,12 +236,12 @@ def decode(record: bytes) -> Header:
     if record[:4] != MAGIC:
         raise ContainerError("not an anonface record", "give the image or the .anf file that anonface wrote")
     if len(record) < 9:
-        raise _damaged("it ends early")
+        raise damaged("it ends early")
     version, size = struct.unpack_from(">BI", record, 4)
     if not 9 + _FIXED_TAIL <= size <= MAX_HEADER or size > len(record):
-        raise _damaged("its length is wrong")
+        raise damaged("its length is wrong")
     if hashlib.sha256(record[: size - DIGEST_BYTES]).digest() != record[size - DIGEST_BYTES : size]:
-        raise _damaged("its digest does not match")
+        raise damaged("its digest does not match")
     reader = _Reader(record[9 : size - DIGEST_BYTES])
     try:
         producer = reader.name()
@@ -172,23 +250,24 @@ def decode(record: bytes) -> Header:
         header = _fields(reader, producer)
         length, digest = reader.unpack(">Q")[0], reader.take(DIGEST_BYTES)
         if reader.rest():
-            raise _damaged("bytes are left over after its fields")
+            raise damaged("bytes are left over after its fields")
     except ValueError as error:
-        raise _damaged(str(error)) from None
-    payload = record[size:]
-    if length != len(payload) or hashlib.sha256(payload).digest() != digest:
-        raise _damaged("its payload does not match")
-    if payload:
-        raise _newer("a sealed payload", producer)
+        raise damaged(str(error)) from None
+    rest = payload(record)
+    if length != len(rest) or hashlib.sha256(rest).digest() != digest:
+        raise damaged("its payload does not match")
+    if bool(length) != bool(header.seal):
+        raise damaged("its payload and its seal do not go together")
     return header
 
 
-def describe(header: Header) -> dict[str, Any]:
+def describe(header: Header, payload_bytes: int = 0) -> dict[str, Any]:
     """The header as plain JSON values; bytes become hexadecimal."""
-    kdf = header.kdf
+    kdf, seal = header.kdf, header.seal
     return {
         "format": f"{MAGIC.decode()}.{VERSION}",
         "producer": header.producer,
+        "tier": header.tier,
         "backend": header.backend,
         "parameters": dict(sorted(header.parameters.items())),
         "flow_salt": header.flow_salt.hex(),
@@ -203,15 +282,17 @@ def describe(header: Header) -> dict[str, Any]:
         "weights_sha256": header.weights_digest.hex(),
         "canvas": list(header.canvas),
         "faces": [{"kind": face.kind, "quad": [list(corner) for corner in face.quad]} for face in header.faces],
-        "payload_bytes": 0,
+        "seal": seal and {"salt": seal.salt.hex(), "check": seal.check.hex()},
+        "payload_bytes": payload_bytes,
     }
 
 
 # --- Fields ----------------------------------------------------------------------------------------------------------
 
 
-def _damaged(reason: str) -> ContainerError:
-    return ContainerError(f"the anonface record is damaged: {reason}", _DAMAGED_HINT)
+def damaged(reason: str) -> ContainerError:
+    """The error for a record that does not say what its writer wrote."""
+    return ContainerError(f"the anonface record is damaged: {reason}", DAMAGED_HINT)
 
 
 def _newer(what: str, producer: str) -> ContainerError:
@@ -292,10 +373,16 @@ def _fields(reader: _Reader, producer: str) -> Header:
         LimitError: the Argon2id parameters are out of bounds.
     """
     (flags,) = reader.unpack(">H")
-    if flags & ~(CONSISTENT | STRETCHED):
+    if flags & ~(CONSISTENT | STRETCHED | SEALED):
         raise _newer(f"flags {flags:#06x}", producer)
     flow_salt = reader.take(SALT_BYTES)
     kdf = Argon2(reader.take(SALT_BYTES), *reader.unpack(">IHH")) if flags & STRETCHED else None
+    seal = None
+    if flags & SEALED:
+        (tier,) = reader.take(1)
+        if tier >= len(TIERS):
+            raise _newer(f"a seal of tier {tier}", producer)
+        seal = Seal(TIERS[tier], reader.take(SALT_BYTES), reader.take(DIGEST_BYTES))
     backend = reader.name()
     parameters: dict[str, Parameter] = {}
     last = b""
@@ -323,185 +410,6 @@ def _fields(reader: _Reader, producer: str) -> Header:
         weights_digest=weights_digest,
         canvas=(width, height),
         faces=tuple(faces),
+        seal=seal,
         producer=producer,
     )
-
-
-# --- Carriers --------------------------------------------------------------------------------------------------------
-
-
-def embed(image: bytes, record: bytes) -> bytes:
-    """An image file -> the same file carrying ``record`` instead of any it carried. Its pixels are not touched.
-
-    Raises:
-        ContainerError: not a PNG, JPEG or WebP file, or its structure is broken.
-    """
-    carrier = _carrier(image)
-    if carrier is None:
-        raise ContainerError(
-            "only PNG, JPEG and WebP files can carry a record", "write one of these, or keep the record with --sidecar"
-        )
-    return carrier.join([(place, data) for place, data, mine in carrier.split(image) if not mine], record)
-
-
-def extract(image: bytes) -> bytes | None:
-    """The record that an image file carries (or is, being a sidecar), not yet decoded.
-
-    None means that a whole PNG, JPEG or WebP file carries none, or that the bytes are of no kind that could.
-
-    Raises:
-        ContainerError: the file's structure is broken, so that a record may be lost in it.
-    """
-    if image[:4] == MAGIC:
-        return image
-    carrier = _carrier(image)
-    if carrier is None:
-        return None
-    pieces = [carrier.content(data) for _, data, mine in carrier.split(image) if mine]
-    return b"".join(pieces) if pieces else None
-
-
-def strip(image: bytes) -> bytes:
-    """The image file without its record; other bytes stay as they are.
-
-    Raises:
-        ContainerError: not a PNG, JPEG or WebP file, or its structure is broken.
-    """
-    return embed(image, b"")
-
-
-Part = tuple[str, bytes, bool]  # where it stands ("head" or "tail"), its bytes, whether it holds a piece of the record
-
-
-class _Png:
-    """Pieces are ``anFC`` chunks before the first IDAT: ancillary, private, not safe to copy."""
-
-    @staticmethod
-    def split(image: bytes) -> Iterator[Part]:
-        yield "head", image[:8], False
-        at, place, kind = 8, "head", b""
-        while kind != b"IEND":
-            if at + 12 > len(image):
-                raise _broken("PNG")
-            size, kind = struct.unpack_from(">I4s", image, at)
-            end = at + 12 + size
-            if end > len(image):
-                raise _broken("PNG")
-            if kind in (b"IDAT", b"IEND"):
-                place = "tail"
-            yield place, image[at:end], kind == PNG_TYPE
-            at = end
-        yield "tail", image[at:], False
-
-    @staticmethod
-    def content(chunk: bytes) -> bytes:
-        if zlib.crc32(chunk[4:-4]) != int.from_bytes(chunk[-4:], "big"):
-            raise _damaged("the checksum of its PNG chunk does not match")
-        return chunk[8:-4]
-
-    @staticmethod
-    def join(parts: list[tuple[str, bytes]], record: bytes) -> bytes:
-        chunks = [
-            struct.pack(">I", len(piece)) + PNG_TYPE + piece + struct.pack(">I", zlib.crc32(PNG_TYPE + piece))
-            for piece in _pieces(record, PNG_PIECE)
-        ]
-        return _inserted(parts, chunks)
-
-
-class _Jpeg:
-    """Pieces are APP9 segments ``ANONFACE\\0``, the last of the APPn segments that lead the file."""
-
-    @staticmethod
-    def split(image: bytes) -> Iterator[Part]:
-        yield "head", image[:2], False
-        at, place = 2, "head"
-        while True:
-            start = at
-            while image[at : at + 2] == b"\xff\xff":  # fill bytes
-                at += 1
-            if at + 4 > len(image) or image[at] != 0xFF:
-                raise _broken("JPEG")
-            marker, size = struct.unpack_from(">xBH", image, at)
-            end = at + 2 + size
-            if size < 2 or end > len(image):
-                raise _broken("JPEG")
-            if not 0xE0 <= marker <= 0xEF:
-                place = "tail"
-            if marker == 0xDA:  # the scan begins: entropy-coded data, no more segments for us
-                yield "tail", image[start:], False
-                return
-            yield place, image[start:end], marker == JPEG_APP9 and image[at + 4 : end].startswith(JPEG_ID)
-            at = end
-
-    @staticmethod
-    def content(segment: bytes) -> bytes:
-        return segment.lstrip(b"\xff")[3 + len(JPEG_ID) :]
-
-    @staticmethod
-    def join(parts: list[tuple[str, bytes]], record: bytes) -> bytes:
-        segments = [
-            struct.pack(">BBH", 0xFF, JPEG_APP9, 2 + len(JPEG_ID) + len(piece)) + JPEG_ID + piece
-            for piece in _pieces(record, JPEG_PIECE)
-        ]
-        return _inserted(parts, segments)
-
-
-class _Webp:
-    """The record is one RIFF chunk ``ANFC``, the last of the file's chunks."""
-
-    @staticmethod
-    def split(image: bytes) -> Iterator[Part]:
-        stop = 8 + int.from_bytes(image[4:8], "little")
-        if stop > len(image):
-            raise _broken("WebP")
-        yield "head", image[:12], False
-        at = 12
-        while at < stop:
-            if at + 8 > stop:
-                raise _broken("WebP")
-            kind, size = struct.unpack_from("<4sI", image, at)
-            end = at + 8 + size + size % 2
-            if end > stop:
-                raise _broken("WebP")
-            yield "head", image[at:end], kind == WEBP_TYPE
-            at = end
-        yield "tail", image[stop:], False
-
-    @staticmethod
-    def content(chunk: bytes) -> bytes:
-        size = int.from_bytes(chunk[4:8], "little")
-        if any(chunk[8 + size :]):
-            raise _damaged("the padding of its WebP chunk is not zero")
-        return chunk[8 : 8 + size]
-
-    @staticmethod
-    def join(parts: list[tuple[str, bytes]], record: bytes) -> bytes:
-        chunk = WEBP_TYPE + struct.pack("<I", len(record)) + record + bytes(len(record) % 2)
-        image = _inserted(parts, [chunk] if record else [])
-        trailer = sum(len(data) for place, data in parts if place == "tail")
-        return image[:4] + struct.pack("<I", len(image) - trailer - 8) + image[8:]
-
-
-def _carrier(image: bytes) -> type[_Png] | type[_Jpeg] | type[_Webp] | None:
-    if image.startswith(PNG_SIGNATURE):
-        return _Png
-    if image.startswith(JPEG_START):
-        return _Jpeg
-    if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
-        return _Webp
-    return None
-
-
-def _broken(kind: str) -> ContainerError:
-    return ContainerError(f"the {kind} file's structure is broken, a record may be lost in it", _DAMAGED_HINT)
-
-
-def _pieces(record: bytes, size: int) -> list[bytes]:
-    return [record[at : at + size] for at in range(0, len(record), size)]
-
-
-def _inserted(parts: list[tuple[str, bytes]], pieces: list[bytes]) -> bytes:
-    """The file with ``pieces`` between its head and its tail."""
-    head = [data for place, data in parts if place == "head"]
-    tail = [data for place, data in parts if place == "tail"]
-    return b"".join(head + pieces + tail)

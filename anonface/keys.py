@@ -255,7 +255,33 @@ class Key(_Secret):
             backend: the backend's name, printable ASCII.
             index: the face's place in the header's table, 0 to 65535; 0 for every face under ``--consistent``.
         """
-        return FaceKey(hmac.digest(salt, self._secret, "sha256"), backend, index)
+        return self.photo(salt).face(salt, backend, index)
+
+    def photo(self, salt: bytes) -> PhotoKey:
+        """The key's share in the photos of one salt."""
+        return PhotoKey(salt, hmac.digest(salt, self._secret, "sha256"))
+
+
+class PhotoKey(_Secret):
+    """What one salt and a master give, HKDF's PRK: all that photos of that salt need, and no way to the master."""
+
+    __slots__ = ("salt",)
+
+    def __init__(self, salt: bytes, prk: bytes) -> None:
+        if len(prk) != KEY_BYTES:
+            raise ValueError(f"a photo key has {KEY_BYTES} bytes, not {len(prk)}")
+        super().__init__(bytes(prk))
+        self.salt = salt
+
+    def to_bytes(self) -> bytes:
+        """The 32 secret bytes."""
+        return self._secret
+
+    def face(self, salt: bytes, backend: str, index: int) -> FaceKey:
+        """As :meth:`Key.face`, for the one salt that this key is of."""
+        if salt != self.salt:
+            raise ValueError("a photo key serves its own salt alone")
+        return FaceKey(self._secret, backend, index)
 
 
 class FaceKey(_Secret):

@@ -5,41 +5,34 @@ An :class:`Engine` holds the loaded models, so that many photos pay for them onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from anonface.backends.base import Backend, Parameter, build
-from anonface.container import FaceEntry, Header
-from anonface.errors import ContainerError, DeviceError, NoFaceError
-from anonface.faces import align, blend, parse
+from anonface.container import FaceEntry, FaceReport, Header
+from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
+from anonface.faces import align, blend, parse, people
 from anonface.faces.detect import Face, build_detector, reading_order
-from anonface.keys import CONSISTENT_SALT, Argon2, FaceKey, Key, fresh_salt
+from anonface.keys import CONSISTENT_SALT, Argon2, FaceKey, Key, PhotoKey, fresh_salt
 
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
+Chosen = Literal["all", "largest"] | Sequence[int]
+"""Which faces of a photo: those of these numbers, counted from 0, from top-left to bottom-right."""
 
 Quad = NDArray[np.float64]
 Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
 
-MOSAIC, SYNTH = "mosaic", "synth"
+MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
 # Where FFHQ's alignment puts the five points in its square: eyes, nose tip, mouth corners; and the face's box.
 ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
 ALIGNED_CENTRE, ALIGNED_SIDE = np.array([[0.5, 0.56]]), 0.6
-
-
-@dataclass(frozen=True)
-class FaceReport:
-    """What became of one face: ``kind`` is "synth" or "mosaic"; ``reason`` says why it could not be synthesised."""
-
-    index: int
-    kind: str
-    box: Box
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,9 +81,11 @@ class Engine:
         refine: refinement steps; None takes the backend's default, at recovery the header's.
         batch_size: faces a backend gets at a time; bounds memory.
         settings: more of the backend's settings.
+        keep: named photos of people who are left as they are wherever they are met, one face each.
 
     Raises:
         DeviceError: the device is not there.
+        UsageError: a photo of ``keep`` does not show one face that can be known again.
         WeightsError, UsageError: as the rooms below raise them.
     """
 
@@ -103,12 +98,15 @@ class Engine:
         refine: int | None = None,
         batch_size: int = 4,
         settings: Mapping[str, Parameter] | None = None,
+        keep: Iterable[tuple[str, Pixels]] = (),
     ) -> None:
         self.device = choose_device(device)
         self.detector = build_detector(detector)
         self.parser, self.batch_size, self.refine = parser, batch_size, refine
         chosen = dict(settings or {}) | ({} if refine is None else {"refine": refine})
         self.backend: Backend = build(backend, self.device, chosen)
+        kept = [self._portrait(name, pixels) for name, pixels in keep]
+        self.people = people.People(kept, self.device) if kept else None
 
     @property
     def device_name(self) -> str:
@@ -125,8 +123,10 @@ class Engine:
         consistent: bool = False,
         boxes: Sequence[Box] = (),
         kdf: Argon2 | None = None,
+        faces: Chosen = "all",
+        faceless: bool = False,
     ) -> Anonymized:
-        """Make every face of a photo somebody else.
+        """Make the faces of a photo other people's.
 
         Args:
             pixels: uint8 [H, W, 3] RGB, upright.
@@ -134,11 +134,16 @@ class Engine:
                 enough to come back; otherwise every photo draws its own salt.
             boxes: faces that no detector sees, as (x, y, w, h).
             kdf: how the key was made from a passphrase, to be noted in the header.
+            faces: which of them; the others are left as they are, and so are the people of ``keep``.
+            faceless: return a photo without a face unchanged.
 
         Raises:
             NoFaceError: the photo has no face.
+            UsageError: ``faces`` numbers a face that is not there.
         """
-        located = self._locate(pixels, boxes)
+        found = self._locate(pixels, boxes, faceless)
+        kept = self._kept(pixels, found, faces)
+        located = [face for i, face in enumerate(found) if i not in kept]
         salt = CONSISTENT_SALT if consistent else fresh_salt()
         result = pixels
         for face in located:
@@ -160,29 +165,36 @@ class Engine:
                 FaceEntry(quad=_corners(f.quad), kind=SYNTH if f.obstacle is None else MOSAIC) for f in located
             ),
         )
-        return Anonymized(result, _report(located), header)
+        return Anonymized(result, _report(found, kept), header)
 
-    def recover(self, pixels: Pixels, key: Key, header: Header | None = None) -> Recovered:
+    def recover(
+        self, pixels: Pixels, key: Key | PhotoKey, header: Header | None = None, *, faces: Chosen = "all"
+    ) -> Recovered:
         """Lead an anonymized photo back.
 
         Args:
+            key: the master, or its share in photos of the header's salt.
             header: what the anonymized file says; None recovers from pixels and key alone, as ``consistent`` allows.
+            faces: as it was anonymized with; where there is a header, that says it.
 
         Raises:
             NoFaceError: there is no header, and no face was found.
+            UsageError: ``faces`` numbers a face that is not there.
             ContainerError: the header is of another backend, other weights or another canvas.
         """
         backend = self.backend
+        kept: dict[int, str] = {}
         if header is None:
-            located = self._locate(pixels, ())
+            found = self._locate(pixels, ())
+            kept = self._kept(pixels, found, faces)
             salt, consistent, parser = CONSISTENT_SALT, True, self.parser
         else:
-            located, salt, consistent = _from_header(header), header.flow_salt, header.consistent
+            found, salt, consistent = _from_header(header), header.flow_salt, header.consistent
             backend, parser = self._fitting(header, pixels)
-        synth = [face.quad for face in located if face.obstacle is None]
+        synth = [face.quad for i, face in enumerate(found) if face.obstacle is None and i not in kept]
         keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
         result = self._replace(pixels, synth, keys, backend, backend.recover, parser)
-        return Recovered(result, _report(located))
+        return Recovered(result, _report(found, kept))
 
     def _fitting(self, header: Header, pixels: Pixels) -> tuple[Backend, str]:
         """The backend under the header's parameters, and the header's parser."""
@@ -208,11 +220,11 @@ class Engine:
             parameters["refine"] = self.refine
         return self.backend.under(parameters), parser
 
-    def _locate(self, pixels: Pixels, boxes: Sequence[Box]) -> list[_Located]:
+    def _locate(self, pixels: Pixels, boxes: Sequence[Box], faceless: bool = False) -> list[_Located]:
         named = [align.box_face(pixels, box) for box in boxes]
         seen = [f for f in self.detector.detect(pixels) if not any(_same(f.box, face.box) for face in named)]
         faces = reading_order([*seen, *named])
-        if not faces:
+        if not faces and not faceless:
             raise NoFaceError("no face was found", "name one with --box x,y,w,h, or try --detector retinaface")
         return [self._place(pixels, face) for face in faces]
 
@@ -221,6 +233,37 @@ class Engine:
         obstacle = align.obstacle(face, mesh, pixels.shape)
         quad = align.ffhq_quad(mesh) if obstacle is None else align.cover_quad(face)
         return _Located(face.box, align.snap_quad(quad), obstacle)
+
+    def _kept(self, pixels: Pixels, found: list[_Located], chosen: Chosen) -> dict[int, str]:
+        """The numbers of the faces that are left as they are, with the reason."""
+        everyone = range(len(found))
+        if chosen == "all":
+            wanted: Iterable[int] = everyone
+        elif chosen == "largest":
+            wanted = sorted(everyone, key=lambda i: found[i].box[2] * found[i].box[3])[-1:]
+        else:
+            wanted = [int(i) for i in chosen]
+            if missing := [i for i in wanted if i not in everyone]:
+                raise UsageError(
+                    f"there is no face {missing[0]}: the photo has {len(found)}, counted from 0",
+                    "from top-left to bottom-right; --json lists them with their boxes",
+                )
+        kept = dict.fromkeys(set(everyone) - set(wanted), "not among --faces")
+        if self.people:
+            for i in set(everyone) - set(kept):
+                # a face that cannot be aligned cannot be known again either: it is covered
+                if found[i].obstacle is None and self.people.know(align.crop(pixels, found[i].quad, people.SIDE)):
+                    kept[i] = "one of --keep-faces"
+        return kept
+
+    def _portrait(self, name: str, pixels: Pixels) -> Pixels:
+        """The one face of a photo, aligned."""
+        found = self._locate(pixels, (), faceless=True)
+        if len(found) != 1:
+            raise UsageError(f"{name!r} shows {len(found)} faces", "--keep-faces wants photos of one person each")
+        if found[0].obstacle is not None:
+            raise UsageError(f"the face in {name!r} is {found[0].obstacle}", "give a larger photo, seen from the front")
+        return align.crop(pixels, found[0].quad, people.SIDE)
 
     def _cut(self, pixels: Pixels, quad: Quad, parser: str) -> _Cut:
         sizes = self.backend.resolutions
@@ -268,16 +311,17 @@ def choose_device(name: str) -> torch.device:
     """The device a user asked for; ``auto`` is CUDA where there is one.
 
     Raises:
-        DeviceError: CUDA was asked for and is not there, or there is no such device. It never falls back silently.
+        DeviceError: CUDA was asked for and is not there. It never falls back silently.
+        UsageError: there is no such kind of device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise DeviceError(f"there is no device {name!r}", "choose auto, cpu, cuda or cuda:N") from None
+        raise UsageError(f"there is no device {name!r}", "choose auto, cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda"):
-        raise DeviceError(f"device {name!r} is not supported", "choose auto, cpu, cuda or cuda:N")
+        raise UsageError(f"device {name!r} is not supported", "choose auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise DeviceError(
             f"{name} was asked for, but this machine has {torch.cuda.device_count()} CUDA devices",
@@ -312,25 +356,22 @@ def _face_in(quad: Quad) -> Face:
 
 
 def _from_header(header: Header) -> list[_Located]:
-    located = []
-    for entry in header.faces:
-        quad = np.array(entry.quad, np.float64)
-        (left, top), (right, bottom) = quad.min(0), quad.max(0)
-        box = (float(left), float(top), float(right - left), float(bottom - top))
-        located.append(
-            _Located(box, quad, None if entry.kind == SYNTH else "covered by a mosaic, which nothing undoes")
-        )
-    return located
+    return [
+        _Located(report.box, np.array(face.quad, np.float64), report.reason or None)
+        for face, report in zip(header.faces, header.reports(), strict=True)
+    ]
 
 
 def _corners(quad: Quad) -> tuple[tuple[float, float], ...]:
     return tuple((float(x), float(y)) for x, y in quad)
 
 
-def _report(located: list[_Located]) -> list[FaceReport]:
+def _report(found: list[_Located], kept: dict[int, str]) -> list[FaceReport]:
     return [
-        FaceReport(i, SYNTH if face.obstacle is None else MOSAIC, face.box, face.obstacle or "")
-        for i, face in enumerate(located)
+        FaceReport(i, KEPT, face.box, kept[i])
+        if i in kept
+        else FaceReport(i, SYNTH if face.obstacle is None else MOSAIC, face.box, face.obstacle or "")
+        for i, face in enumerate(found)
     ]
 
 

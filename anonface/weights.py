@@ -356,7 +356,7 @@ def _absence(row: Entry, tried: list[str]) -> WeightsError:
     reasons = "; ".join(tried) if tried else "not here, and it has no source that can be fetched"
     hint = f"{_by_hand(row)}, put it into a folder and name that folder in ANONFACE_WEIGHTS"
     if _offline():
-        hint = f"unset ANONFACE_OFFLINE, or {hint}"
+        hint = f"`anonface weights pull` without --offline and ANONFACE_OFFLINE, or {hint}"
     return WeightsError(f"weights {row.name!r} ({row.file}) could not be had: {reasons}", hint)
 
 
@@ -391,7 +391,7 @@ def _obtain(row: Entry, source: str, progress: Progress) -> None:
 
 def _require_online() -> None:
     if _offline():
-        raise WeightsError("ANONFACE_OFFLINE forbids fetching")
+        raise WeightsError("--offline (or ANONFACE_OFFLINE) forbids fetching")
 
 
 def _from_url(row: Entry, url: str, progress: Progress) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from anonface.container import FaceEntry, Header
-from anonface.errors import ContainerError, NoFaceError
+from anonface.errors import ContainerError, NoFaceError, UsageError
 from anonface.keys import CONSISTENT_SALT, Key, fresh_salt
 from anonface.pipeline import Anonymized, FaceReport, Recovered, choose_device
 
@@ -13,7 +13,9 @@ SIDE = 16
 
 
 class FakeEngine:
-    """One face in the top left corner, none in a black photo. XOR with the key's stream hides it and brings it back."""
+    """Faces lie at ``PLACES``, none in a black photo. XOR with the key's stream hides them and brings them back."""
+
+    PLACES = ((0, 0),)
 
     def __init__(
         self,
@@ -24,16 +26,32 @@ class FakeEngine:
         refine=None,
         batch_size=4,
         settings=None,
+        keep=(),
     ):
         self.device_name = f"fake {choose_device(device)}"
+        self.known = [tuple(pixels[0, 0]) for _, pixels in keep]
 
-    def anonymize(self, pixels, key, *, consistent=False, boxes=(), kdf=None):
-        if not pixels.any():
+    def chosen(self, pixels, faces):
+        """The number and place of each face to be changed; as the real engine counts them."""
+        places = self.PLACES if pixels.any() else ()
+        wanted = range(len(places)) if faces == "all" else [0] if faces == "largest" else faces
+        if missing := [i for i in wanted if i >= len(places)]:
+            raise UsageError(f"there is no face {missing[0]}")
+        return {i: (x, y) for i, (x, y) in enumerate(places) if i in wanted and tuple(pixels[y, x]) not in self.known}
+
+    def reports(self, pixels, chosen):
+        places = self.PLACES if pixels.any() else ()
+        kinds = ["synth" if i in chosen else "kept" for i in range(len(places))]
+        return [FaceReport(i, kinds[i], (x, y, SIDE, SIDE)) for i, (x, y) in enumerate(places)]
+
+    def anonymize(self, pixels, key, *, consistent=False, boxes=(), kdf=None, faces="all", faceless=False):
+        if not pixels.any() and not faceless:
             raise NoFaceError("no face was found", "name one with --box x,y,w,h")
         salt = CONSISTENT_SALT if consistent else fresh_salt()
-        corners = ((0.0, 0.0), (0.0, float(SIDE)), (float(SIDE), float(SIDE)), (float(SIDE), 0.0))
-        reports = [FaceReport(0, "synth", (0.0, 0.0, SIDE, SIDE))]
-        reports += [FaceReport(n, "mosaic", box, "too small") for n, box in enumerate(boxes, start=1)]
+        chosen = self.chosen(pixels, faces)
+        reports = self.reports(pixels, chosen)
+        reports += [FaceReport(n, "mosaic", box, "too small") for n, box in enumerate(boxes, start=len(reports))]
+        entries = [FaceEntry(square(x, y)) for x, y in chosen.values()]
         header = Header(
             backend="fake",
             parameters={"refine": 1},
@@ -42,21 +60,30 @@ class FakeEngine:
             kdf=kdf,
             weights_digest=bytes(32),
             canvas=(pixels.shape[1], pixels.shape[0]),
-            faces=tuple(FaceEntry(corners, report.kind) for report in reports),
+            faces=(*entries, *(FaceEntry(square(0, 0), "mosaic") for _ in boxes)),
         )
-        return Anonymized(painted(pixels, key, salt), reports, header)
+        return Anonymized(painted(pixels, key, salt, chosen.values()), reports, header)
 
-    def recover(self, pixels, key, header=None):
+    def recover(self, pixels, key, header=None, *, faces="all"):
         if header and header.canvas != (pixels.shape[1], pixels.shape[0]):
             raise ContainerError("the record says another size")
-        salt = header.flow_salt if header else CONSISTENT_SALT
-        return Recovered(painted(pixels, key, salt), [FaceReport(0, "synth", (0.0, 0.0, SIDE, SIDE))])
+        if header:
+            places = [tuple(map(int, face.quad[0])) for face in header.faces if face.kind == "synth"]
+            reports = [FaceReport(i, "synth", (x, y, SIDE, SIDE)) for i, (x, y) in enumerate(places)]
+            return Recovered(painted(pixels, key, header.flow_salt, places), reports)
+        chosen = self.chosen(pixels, faces)
+        return Recovered(painted(pixels, key, CONSISTENT_SALT, chosen.values()), self.reports(pixels, chosen))
 
 
-def painted(pixels: np.ndarray, key: Key, salt: bytes) -> np.ndarray:
-    """Its own inverse."""
+def square(x, y):
+    return ((x, y), (x, y + SIDE), (x + SIDE, y + SIDE), (x + SIDE, y))
+
+
+def painted(pixels: np.ndarray, key: Key, salt: bytes, places) -> np.ndarray:
+    """Its own inverse, where faces overlap too."""
     result = pixels.copy()
-    face = result[:SIDE, :SIDE]
-    paint = np.frombuffer(key.face(salt, "fake", 0).stream("paint", face.size), np.uint8)
-    result[:SIDE, :SIDE] = face ^ paint.reshape(face.shape)
+    for index, (x, y) in enumerate(places):
+        face = result[y : y + SIDE, x : x + SIDE]
+        paint = np.frombuffer(key.face(salt, "fake", index).stream("paint", face.size), np.uint8)
+        result[y : y + SIDE, x : x + SIDE] = face ^ paint.reshape(face.shape)
     return result

@@ -1,15 +1,19 @@
 """Plans of runs, the runs themselves, and the library's door."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 from fake import FakeEngine
 from PIL import Image
 
 import anonface
-from anonface import Key, anonymize, recover
-from anonface.batch import Job, check_target, explained, plan, run
-from anonface.container import embed, extract
+from anonface import Key, anonymize, imagefile, recover
+from anonface.batch import Job, Opened, Rules, Treated, check_target, explained, plan, run
+from anonface.carriers import embed, extract
 from anonface.errors import ContainerError, DeviceError, ImageError, NoFaceError, OutputError, UsageError
+from anonface.pipeline import FaceReport, Recovered
 
 KEY = Key.from_bytes(bytes(range(32)))
 OTHER = Key.from_bytes(bytes(range(1, 33)))
@@ -96,6 +100,49 @@ def test_a_name_with_brackets_is_a_name(here):
 
 
 @pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("{stem}{ext}", "out/a.b.png"),
+        ("x-{stem}{suffix}.{mark}{ext}", "out/x-a.b.JPG.anon.png"),
+        ("a.webp", "out/a.webp"),
+    ],
+)
+def test_names_of_results(here, name, target):
+    put(here, "a.b.JPG")
+    assert laid_out("a.b.JPG", name=name, output="out/") == {"a.b.JPG": target}
+
+
+def test_a_name_tells_apart_what_would_collide(here):
+    put(here, "a.jpg", "a.png")
+    with pytest.raises(UsageError, match=r"'a\.anon\.png', the output of 'a\.png'") as caught:
+        plan(["."], "anonymize")
+    assert "--name '{stem}{suffix}.{mark}{ext}'" in caught.value.hint
+    assert len(set(laid_out(".", name="{stem}{suffix}.{mark}{ext}").values())) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "says"),
+    [
+        ("{stem", None, "--name"),
+        ("{shoe}{ext}", None, "not known"),
+        ("{stem.__class__}{ext}", None, "not known"),
+        ("{stem!r}{ext}", None, "not known"),
+        ("{stem:>9}{ext}", None, "not known"),
+        ("{}{ext}", None, "not known"),
+        ("../{stem}{ext}", None, "not the name of a file"),
+        ("{stem}.tiff", None, "which format"),
+        ("{stem}{ext}", "b.png", "names a file"),
+        ("same{ext}", None, "also the output of"),
+    ],
+)
+def test_names_that_make_no_sense(here, name, output, says):
+    put(here, "a.jpg", "b.jpg")
+    paths = ["a.jpg"] if output else ["a.jpg", "b.jpg"]
+    with pytest.raises(UsageError, match=says):
+        plan(paths, "anonymize", name=name, output=output)
+
+
+@pytest.mark.parametrize(
     ("paths", "options"),
     [
         (["a.jpg", "a.png"], {}),
@@ -114,6 +161,20 @@ def test_plans_that_make_no_sense(here, paths, options):
         plan(paths, "anonymize", **options)
 
 
+def test_no_suffix_of_a_recovered_original_meets_an_input(here):
+    put(here, "a.anon.png", "a.recovered.jpg", "b.jpg")
+    with pytest.raises(UsageError, match=r"perhaps the input 'a\.recovered\.jpg'"):
+        plan(["a.anon.png", "a.recovered.jpg"], "recover")
+    assert len(plan(["a.anon.png", "b.jpg"], "recover")) == 2
+
+
+@pytest.mark.parametrize(("made", "skipped"), [("a.recovered.heic", 1), ("a.recovered", 1), ("a.recovered2.jpg", 0)])
+def test_skipping_what_was_recovered_under_whatever_suffix(here, made, skipped):
+    put(here, "a.anon.png", made)
+    (outcome,) = told(plan(["a.anon.png"], "recover"), Noting(), rules=Rules(skip_existing=True))
+    assert outcome.state == ("skipped" if skipped else "done")
+
+
 def test_records_of_their_own(here):
     put(here, "in/a.jpg", "in/b/a.jpg")
     (job,) = plan(["in/a.jpg"], "anonymize", sidecar="a.anf")
@@ -129,35 +190,116 @@ def test_records_of_their_own(here):
 # --- Runs ------------------------------------------------------------------------------------------------------------
 
 
+class Noting:
+    """A task that reads and writes nothing real, and keeps the order of its steps. ``raising`` maps names to errors."""
+
+    def __init__(self, raising=None, slow=()):
+        self.raising, self.slow, self.steps = raising or {}, slow, []
+        self.held, self.most_held = 0, 0
+        self.lock = threading.Lock()
+
+    def step(self, what, file):
+        if file.name in self.slow:
+            time.sleep(0.05)
+        with self.lock:
+            self.steps.append((what, file.name))
+            self.held += {"open": 1, "treat": 0, "files": -1}[what]
+            self.most_held = max(self.most_held, self.held)
+        if error := self.raising.get((what, file.name)):
+            raise error
+
+    def open(self, source, sidecar=None):
+        self.step("open", source)
+        return Opened(source, b"", None)
+
+    def ready(self, opened):
+        if error := self.raising.get("ready"):
+            raise error
+
+    def treat(self, opened):
+        self.step("treat", opened.source)
+        return Treated(Recovered(None, [FaceReport(0, "synth", (0, 0, 1, 1))]), "none")
+
+    def files(self, opened, treated, target, sidecar):
+        self.step("files", opened.source)
+        return [(target, opened.source.name.encode())]
+
+
+def told(jobs, task, **options):
+    outcomes = []
+    run(jobs, task, outcomes.append, **options)
+    return outcomes
+
+
+def states(outcomes):
+    return [(str(outcome.job.source), outcome.state) for outcome in outcomes]
+
+
 def test_all_outputs_are_checked_before_the_first_photo(here):
     put(here, "a.jpg", "b.jpg", "b.anon.png", "c.jpg")
-    done = []
-    outcomes = list(run(plan(["a.jpg", "b.jpg", "c.jpg"], "anonymize"), lambda job: done.append(job) or ()))
-    assert [(str(outcome.job.source), outcome.state) for outcome in outcomes] == [
-        ("b.jpg", "failed"),
-        ("a.jpg", "done"),
-        ("c.jpg", "done"),
-    ]
-    assert isinstance(outcomes[0].error, OutputError) and len(done) == 2
+    outcomes = told(plan(["a.jpg", "b.jpg", "c.jpg"], "anonymize"), Noting())
+    assert states(outcomes) == [("b.jpg", "failed"), ("a.jpg", "done"), ("c.jpg", "done")]
+    assert isinstance(outcomes[0].error, OutputError)
 
 
 def test_whatever_a_photo_raises_the_next_one_is_done(here):
-    put(here, "a.jpg", "b.jpg", "c.jpg")
-    raised = iter([NoFaceError("none"), RuntimeError("CUDA error:\nout of memory"), KeyError("x")])
-
-    def treat(job):
-        raise next(raised)
-
-    outcomes = list(run(plan(["a.jpg", "b.jpg", "c.jpg"], "anonymize"), treat))
-    assert [outcome.error.exit_code for outcome in outcomes] == [5, 70, 70]
+    put(here, "a.jpg", "b.jpg", "c.jpg", "d.jpg")
+    errors = {
+        ("open", "a.jpg"): ImageError("no photo"),
+        ("treat", "b.jpg"): RuntimeError("CUDA error:\nout of memory"),
+        ("files", "c.jpg"): KeyError("x"),
+    }
+    outcomes = told(plan(["a.jpg", "b.jpg", "c.jpg", "d.jpg"], "anonymize"), Noting(errors))
+    assert [outcome.error and outcome.error.exit_code for outcome in outcomes] == [4, 70, 70, None]
     assert isinstance(outcomes[1].error, DeviceError) and "--batch-size" in outcomes[1].error.hint
-    assert "bug" in outcomes[2].error.hint
+    assert "bug" in outcomes[2].error.hint and not any(outcome.ends for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    "errors", [{"ready": UsageError("no such backend")}, {("treat", "b.jpg"): DeviceError("the device was lost")}]
+)
+def test_what_concerns_every_photo_ends_the_run(here, errors):
+    put(here, "a.jpg", "b.jpg", "c.jpg", "d.jpg")
+    task = Noting(errors)
+    outcomes = told(plan(["."], "anonymize"), task, workers=2)
+    assert outcomes[-1].ends and outcomes[-1].error.exit_code in (2, 70) and ("treat", "d.jpg") not in task.steps
+    assert [outcome.ends for outcome in outcomes[:-1]] == [False] * (0 if "ready" in errors else 1)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_outcomes_come_in_order_and_memory_is_bounded(here, workers):
+    names = [f"{i:02}.jpg" for i in range(20)]
+    put(here, *names)
+    task = Noting(slow=("00.jpg", "05.jpg", "11.jpg"))
+    outcomes = told(plan(["."], "anonymize"), task, workers=workers)
+    assert [outcome.job.source.name for outcome in outcomes] == names
+    assert all((here / f"{name[:2]}.anon.png").read_text() == name for name in names)
+    assert 1 < task.most_held <= 2 * workers + 1
+    assert task.steps.index(("open", "01.jpg")) < task.steps.index(("files", "00.jpg"))  # it does read ahead
+
+
+def test_an_interrupt_discards_the_photo_in_hand_and_finishes_those_behind_it(here):
+    put(here, "a.jpg", "b.jpg", "c.jpg", "d.jpg")
+    task = Noting({("treat", "c.jpg"): KeyboardInterrupt()}, slow=("b.jpg",))
+    outcomes = []
+    with pytest.raises(KeyboardInterrupt):
+        run(plan(["."], "anonymize"), task, outcomes.append, workers=2)
+    assert states(outcomes) == [("a.jpg", "done"), ("b.jpg", "done")]
+    assert sorted(file.name for file in here.glob("*.png")) == ["a.anon.png", "b.anon.png"]
 
 
 def test_skipping_what_exists(here):
     put(here, "a.jpg", "a.anon.png")
-    (outcome,) = run(plan(["a.jpg"], "anonymize"), lambda job: pytest.fail("done again"), skip_existing=True)
-    assert outcome.state == "skipped"
+    task = Noting()
+    (outcome,) = told(plan(["a.jpg"], "anonymize"), task, rules=Rules(skip_existing=True))
+    assert outcome.state == "skipped" and task.steps == []
+
+
+def test_skipping_photos_without_a_face(here):
+    put(here, "a.jpg", "b.jpg")
+    task = Noting({("treat", "a.jpg"): NoFaceError("no face was found")})
+    outcomes = told(plan(["."], "anonymize"), task, rules=Rules(skip_faceless=True))
+    assert states(outcomes) == [("a.jpg", "skipped"), ("b.jpg", "done")] and outcomes[0].notes == ("no face was found",)
 
 
 def test_errors_explained():
@@ -180,7 +322,7 @@ def test_a_target_in_a_folder_to_be_made(here):
 
 def test_outputs_of_a_job():
     assert Job("recover", "a", "b", "c").outputs == ("b",)
-    assert Job("anonymize", "a", "b", "c").outputs == ("b", "c")
+    assert Job("anonymize", "a", "b", "c").outputs == ("c", "b")
 
 
 # --- The library -----------------------------------------------------------------------------------------------------
@@ -217,10 +359,10 @@ def test_without_an_output_nothing_is_written(here, pixels):
 
 def test_the_record_outlives_only_what_keeps_it(here, pixels):
     Image.fromarray(pixels).save("a.png")
-    anonymize("a.png", KEY, "b.png", engine=FakeEngine, consistent=True)
+    anonymize("a.png", KEY, "b.png", engine=FakeEngine, seal="none", consistent=True)
     record = extract((here / "b.png").read_bytes())
     Image.open("b.png").save("saved.png")
-    with pytest.raises(ContainerError, match=r"saved\.png carries no anonface record"):
+    with pytest.raises(ContainerError, match=r"'saved\.png' carries no anonface record"):
         recover("saved.png", KEY, engine=FakeEngine)
     (here / "b.anf").write_bytes(record)
     assert (recover("saved.png", KEY, sidecar="b.anf", engine=FakeEngine).pixels == pixels).all()
@@ -232,12 +374,14 @@ def test_the_record_outlives_only_what_keeps_it(here, pixels):
 def test_no_record_stays_without_its_photo(here, pixels, monkeypatch):
     Image.fromarray(pixels).save("a.png")
 
-    def full(path, data, overwrite=False):
-        if str(path).endswith(".png"):
-            raise OutputError("the disk is full")
-        path.write_bytes(data)
+    write = imagefile._write_new
 
-    monkeypatch.setattr("anonface.batch.write_atomic", full)
+    def full(path, data, mode):
+        if data.startswith(b"\x89PNG"):
+            raise OSError("the disk is full")
+        write(path, data, mode)
+
+    monkeypatch.setattr(imagefile, "_write_new", full)
     with pytest.raises(OutputError):
         anonymize("a.png", KEY, "b.png", sidecar="b.anf", engine=FakeEngine)
     assert [file.name for file in here.iterdir()] == ["a.png"]

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -12,12 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake import FakeEngine
+from fake import SIDE, FakeEngine
 from PIL import Image
 
 from anonface import cli
 from anonface.errors import DeviceError, WeightsError
+from anonface.imagefile import write_atomic
 from anonface.keys import Argon2, Key
+
+JOURNAL = re.compile(r"\.anonface-[0-9a-f]{16}\.journal$")
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +101,25 @@ def test_there_and_back(anonface, room):
     assert anonface("recover", "a.anon.png", "--key-file", "mine.key")[0] == 0
     assert (pixels("a.recovered.png") == pixels("a.png")).all()
 
-    # A wrong key leads to somebody else, and nobody can tell.
+    assert Path("a.recovered.png").read_bytes() == Path("a.png").read_bytes()
+
+
+def test_a_wrong_key_opens_no_seal(anonface, key):
+    photo("a.png")
+    anonface("keygen", "other.key")
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    before = files()
+    code, out, err = anonface("recover", "a.anon.png", "--key-file", "other.key", "--json")
+    assert code == 7 and json.loads(out)["error"]["code"] == 7 and "--decoy" in err and files() == before
+    code, out, err = anonface("recover", "a.anon.png", "--key-file", "other.key", "--decoy")
+    assert code == 7 and "'a.recovered.png' is a decoy" in err
+    assert (pixels("a.recovered.png") != pixels("a.png")).any()
+
+
+def test_without_a_seal_a_wrong_key_leads_to_somebody_else_and_nobody_can_tell(anonface, key):
+    photo("a.png")
+    anonface("keygen", "other.key")
+    assert anonface("anonymize", "a.png", "--key-file", key, "--seal", "none")[0] == 0
     code, out, _ = anonface("recover", "a.anon.png", "--key-file", "other.key", "-o", "wrong.png", "--json")
     assert code == 0 and json.loads(out)["photos"][0]["verified"] == "unknown"
     assert (pixels("wrong.png") != pixels("a.png")).any()
@@ -169,7 +191,7 @@ def test_a_record_lost_on_the_way(anonface, key):
     anonface("anonymize", "a.png", "--key-file", key)
     Image.open("a.anon.png").save("saved.png")
     code, _, err = anonface("recover", "saved.png", "--key-file", key)
-    assert code == 8 and "saved.png carries no anonface record" in err and "--sidecar" in err
+    assert code == 8 and "saved.png' carries no anonface record" in err and "--sidecar" in err
 
 
 def test_a_damaged_record(anonface, key):
@@ -234,8 +256,8 @@ def test_a_passphrase_alone(anonface, key, monkeypatch):
     assert (pixels("back/b.recovered.png") == pixels("b.png")).all()
 
     monkeypatch.setenv("ANONFACE_PASSPHRASE", "wrong horse")
-    assert anonface("recover", "out", "-o", "wrong")[0] == 0
-    assert (pixels("wrong/b.recovered.png") != pixels("b.png")).any()
+    code, _, err = anonface("recover", "out", "-o", "wrong")
+    assert code == 3 and "   7  out/a.anon.png" in err and not Path("wrong").exists()
 
     Path("pass").write_text("correct horse\n")
     assert anonface("recover", "out/a.anon.png", "--passphrase-file", "pass")[0] == 0
@@ -325,8 +347,10 @@ def broken():
         ("missing.png", [], 4, "missing.png"),
         ("a.png", ["--max-pixels", "1000"], 11, "--max-pixels"),
         ("a.png", ["--device", "cuda:99"], 70, "--device cpu"),
-        ("a.png", ["--device", "toaster"], 70, "toaster"),
-        ("a.png", ["--seal", "file"], 2, "--seal"),
+        ("a.png", ["--device", "gpu"], 2, "auto, cpu, cuda"),
+        ("a.png", ["--seal", "all"], 2, "--seal"),
+        ("a.png", ["--seal", "face", "--format", "jpeg"], 2, "--seal file"),
+        ("a.png", ["--seal", "file", "--stateless"], 2, "--stateless"),
         ("a.png", ["--box", "1,2,3"], 2, "X,Y,W,H"),
         ("a.png", ["--box", "1,2,0,4"], 2, "X,Y,W,H"),
         ("a.png", ["--box", "1,inf,4,4"], 2, "X,Y,W,H"),
@@ -337,7 +361,7 @@ def broken():
         ("a.png", ["--stateless", "--sidecar", "a.anf"], 2, "--sidecar"),
         ("a.png", ["--batch-size", "0"], 2, "batch-size"),
         ("a.png", ["--no-such-option"], 2, "no-such-option"),
-        ("*.tiff", [], 2, "holds no photo"),
+        ("*.tiff", [], 2, "matches no photo"),
     ],
 )
 def test_one_line_a_code_and_no_file(anonface, key, name, options, code, says):
@@ -460,7 +484,7 @@ def test_an_engine_that_cannot_be_had_stops_the_run(anonface, key, monkeypatch):
     photo("a.png")
     photo("b.png")
 
-    def missing(*_):
+    def missing(*_, **__):
         raise WeightsError("weights 'generator' could not be had", "unset ANONFACE_OFFLINE")
 
     monkeypatch.setattr("anonface.pipeline.Engine", missing)
@@ -495,8 +519,14 @@ def test_interrupted(anonface, key, monkeypatch):
     monkeypatch.setattr("anonface.pipeline.Engine", Interrupted)
     code, out, err = anonface("anonymize", "a.png", "b.png", "c.png", "--key-file", key, "--json")
     assert code == json.loads(out)["exit"] == 130
-    assert "3 photos: 1 done, 2 not reached" in err
-    assert names(".") == ["a.anon.png", "a.png", "b.png", "c.png", "k.bin"]
+    assert "3 photos: 1 done, 2 not reached" in err and "--resume" in err
+    assert [name for name in names(".") if not JOURNAL.match(name)] == [
+        "a.anon.png",
+        "a.png",
+        "b.png",
+        "c.png",
+        "k.bin",
+    ]
 
 
 def test_strange_names(anonface, key):
@@ -517,7 +547,554 @@ def test_what_a_photo_leaves_behind_is_noted(anonface, key):
     assert code == 0 and "26 bytes behind the picture were left out" in err
 
 
+def test_results_are_named_as_asked(anonface, key):
+    photo("album/a.png")
+    photo("album/a.jpg", format="jpeg")
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 2
+    code, _, _ = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--name", "{stem}{suffix}.anon{ext}")
+    assert code == 0 and names("out") == ["a.jpg.anon.png", "a.png.anon.png"]
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key, "--name", "{shoe}{ext}")[0] == 2
+    code, _, _ = anonface("recover", "out", "-o", "back", "--key-file", key, "--name", "{stem}{ext}")
+    assert code == 0 and names("back") == ["a.jpg.jpg", "a.png.png"]
+
+
+def test_a_report_says_the_same_as_the_summary(anonface, key):
+    for name, shade in (("a.png", 120), ("black.png", 0)):
+        photo(f"album/{name}", shade)
+    Path("album/text.jpg").write_text("no picture")
+    code, out, _ = anonface(
+        *("anonymize", "album", "-o", "out", "--no-face", "copy", "--key-file", key),
+        *("--report", "new/report.json", "--json"),
+    )
+    report = json.loads(Path("new/report.json").read_text())
+    assert code == 3 and report == json.loads(out)
+    done, copied, failed = (report["photos"][i] for i in range(3))
+    assert done["state"] == "done" and done["tier"] == "file" and done["seconds"] > 0 and done["warnings"] == []
+    assert [face["kind"] for face in done["faces"]] == ["synth"]
+    assert copied["state"] == "copied" and copied["faces"] == [] and copied["warnings"]
+    assert failed["state"] == "failed" and failed["output"] is None and failed["error"]["code"] == 4
+
+
+def test_a_report_that_must_not_be_written(anonface, key):
+    photo("a.png")
+    Path("there.json").touch()
+    for name, expected in (("there.json", 10), ("a.png", 10), ("a.anon.png", 2)):
+        code, _, _ = anonface("anonymize", "a.png", "--key-file", key, "--report", name)
+        assert code == expected and names(".") == ["a.png", "k.bin", "there.json"]
+    assert anonface("anonymize", "a.png", "--key-file", key, "--report", "a.png", "--overwrite")[0] == 2
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(("policy", "state"), [("fail", "failed"), ("copy", "copied"), ("skip", "skipped")])
+def test_what_becomes_of_a_photo_without_a_face(anonface, key, policy, state, alone):
+    exif = Image.Exif()
+    exif[0x010E] = "a secret description"
+    photo("album/black.png", 0, exif=exif)
+    if not alone:
+        photo("album/a.png")
+    code, out, _ = anonface(
+        "anonymize", "album", "-o", "out", "--no-face", policy, "--key-file", key, "--json", "--max-pixels", 10_000
+    )
+    entry = json.loads(out)["photos"][-1]
+    assert code == (0 if policy != "fail" else 5 if alone else 3) and entry["state"] == state
+    assert Path("out/black.anon.png").exists() is (policy == "copy")
+    if policy == "copy":
+        assert (pixels("out/black.anon.png") == pixels("album/black.png")).all()
+        assert b"secret" in Path("album/black.png").read_bytes()
+        assert b"secret" not in Path("out/black.anon.png").read_bytes()
+        assert anonface("recover", "out/black.anon.png", "-o", "back.png", "--key-file", key)[0] == 0
+        assert (pixels("back.png") == pixels("album/black.png")).all()
+
+
+class Crowd(FakeEngine):
+    PLACES = tuple((SIDE * (n % 10), SIDE * (n // 10)) for n in range(50))
+
+
+class Couple(FakeEngine):
+    PLACES = ((0, 0), (SIDE // 2, SIDE // 4))
+
+
+def test_fifty_faces_have_fifty_keys(anonface, key, monkeypatch):
+    monkeypatch.setattr("anonface.pipeline.Engine", Crowd)
+    photo("a.png", size=(10 * SIDE, 5 * SIDE))
+    code, out, _ = anonface("anonymize", "a.png", "--key-file", key, "--json")
+    assert code == 0 and [face["index"] for face in json.loads(out)["photos"][0]["faces"]] == list(range(50))
+    tiles = pixels("a.anon.png").reshape(5, SIDE, 10, SIDE, 3).swapaxes(1, 2).reshape(50, -1)
+    assert len(np.unique(tiles, axis=0)) == 50
+    assert anonface("recover", "a.anon.png", "--key-file", key)[0] == 0
+    assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def test_overlapping_faces_come_back(anonface, key, monkeypatch):
+    monkeypatch.setattr("anonface.pipeline.Engine", Couple)
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", key)[0] == 0
+    assert (pixels("a.anon.png") != pixels("a.png")).any() and (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def two_people():
+    """A photo of two faces of different colour, for :class:`Neighbours`."""
+    picture = Image.new("RGB", (2 * SIDE, SIDE), (200, 10, 10))
+    picture.paste((10, 200, 10), (SIDE, 0, 2 * SIDE, SIDE))
+    picture.save("a.png")
+
+
+class Neighbours(FakeEngine):
+    PLACES = ((0, 0), (SIDE, 0))
+
+
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ([], [True, True]),
+        (["--faces", "0"], [True, False]),
+        (["--faces", "1"], [False, True]),
+        (["--faces", "1,0"], [True, True]),
+        (["--keep-faces", "friends"], [True, False]),
+        (["--faces", "1", "--keep-faces", "friends"], [False, False]),
+    ],
+)
+@pytest.mark.parametrize("stateless", [True, False])
+def test_who_is_changed(anonface, key, monkeypatch, options, changed, stateless):
+    monkeypatch.setattr("anonface.pipeline.Engine", Neighbours)
+    two_people()
+    Path("friends").mkdir()
+    Image.new("RGB", (SIDE, SIDE), (10, 200, 10)).save("friends/green.png")
+    mode = ["--stateless"] if stateless else []
+    code, out, err = anonface("anonymize", "a.png", "--key-file", key, "--json", *options, *mode)
+    assert code == 0
+    difference = (pixels("a.anon.png") != pixels("a.png")).reshape(SIDE, 2, SIDE, 3).any((0, 2, 3))
+    assert list(difference) == changed
+    kinds = [face["kind"] for face in json.loads(out)["photos"][0]["faces"]]
+    assert kinds == ["synth" if change else "kept" for change in changed]
+    assert ("left as they are" in err) is (False in changed)
+    if stateless:
+        assert anonface("recover", "a.anon.png", "--key-file", key, *mode, *options)[0] == 0
+    else:
+        assert anonface("recover", "a.anon.png", "--key-file", key, *options)[0] == (2 if options else 0)
+        assert anonface("recover", "a.anon.png", "--key-file", key, "--overwrite")[0] == 0
+    assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+@pytest.mark.parametrize("faces", ["2", "0,7"])
+def test_a_face_that_is_not_there(anonface, key, monkeypatch, faces):
+    monkeypatch.setattr("anonface.pipeline.Engine", Neighbours)
+    two_people()
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--faces", faces)
+    assert code == 2 and "there is no face" in err and names(".") == ["a.png", "k.bin"]
+
+
+@pytest.mark.parametrize("options", [["--faces", "some"], ["--faces", "-1"], ["--keep-faces", "nobody"]])
+def test_choices_that_make_no_sense(anonface, key, options):
+    photo("a.png")
+    Path("nobody").mkdir()
+    assert anonface("anonymize", "a.png", "--key-file", key, *options)[0] == 2
+    assert not Path("a.anon.png").exists()
+
+
+# --- Runs that were cut short ----------------------------------------------------------------------------------------
+
+
+class Hesitant(FakeEngine):
+    """Waits for ever at the third photo, once it has said so by a file."""
+
+    photos = 0
+
+    def anonymize(self, *args, **options):
+        Hesitant.photos += 1
+        if Hesitant.photos == 3:
+            Path("here").touch()
+            time.sleep(60)
+        return super().anonymize(*args, **options)
+
+
+def dying(moment, number):
+    """A writer that kills its process before or after so many files are written."""
+    writes = 0
+
+    def write(files, overwrite=False):
+        nonlocal writes
+        for path, data in files:
+            writes += 1
+            if (moment, number) == ("before", writes):
+                os.kill(os.getpid(), signal.SIGKILL)
+            write_atomic(path, data, overwrite)
+            if (moment, number) == ("after", writes):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return write
+
+
+def forked(args, monkeypatch, **replaced):
+    """Another process at work on a command line, some names replaced in it; its output goes to out.txt and err.txt."""
+    if pid := os.fork():
+        return pid
+    code = 99
+    try:
+        with Path("out.txt").open("w") as sys.stdout, Path("err.txt").open("w") as sys.stderr:
+            for name, what in replaced.items():
+                monkeypatch.setattr(f"anonface.{name.replace('__', '.')}", what)
+            sys.argv = ["anonface", *map(str, args)]
+            try:
+                cli.main()
+            except SystemExit as end:
+                code = end.code
+    finally:
+        os._exit(code)
+
+
+def ended(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def album(count=5):
+    for n in range(count):
+        photo(f"album/{n}.png", 50 + n)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The photos that are treated in this process, by the shade of their first pixel."""
+    seen = []
+
+    class Counting(FakeEngine):
+        def anonymize(self, pixels, key, **options):
+            seen.append(int(pixels[0, 0, 0]))
+            return super().anonymize(pixels, key, **options)
+
+    monkeypatch.setattr("anonface.pipeline.Engine", Counting)
+    return seen
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, monkeypatch, signum, code):
+    album()
+    args = ["anonymize", "album", "-o", "out", "--key-file", key, "--json"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = forked([*args, "--report", "report.json"], monkeypatch, pipeline__Engine=Hesitant)
+    patience = time.monotonic() + 60
+    while not Path("here").exists() and time.monotonic() < patience:
+        time.sleep(0.01)
+    os.kill(process, signum)
+    assert ended(process) == code
+    out, err = Path("out.txt").read_text(), Path("err.txt").read_text()
+    result = json.loads(out)
+    assert result["exit"] == code and out.count("\n") == 1
+    assert [Path(p["input"]).name for p in result["photos"]] == ["0.png", "1.png"]
+    assert "5 photos: 2 done, 3 not reached" in err and json.loads(Path("report.json").read_text()) == result
+    assert [name for name in names("out") if not JOURNAL.match(name)] == ["0.anon.png", "1.anon.png"]
+
+    code, out, _ = anonface(*args, "--resume")
+    assert code == 0 and counted == [52, 53, 54]
+    assert [(p["state"], p["resumed"]) for p in json.loads(out)["photos"]] == [("done", n < 2) for n in range(5)]
+    assert [face["kind"] for face in json.loads(out)["photos"][0]["faces"]] == ["synth"]
+    assert names("out") == [f"{n}.anon.png" for n in range(5)]
+
+
+@pytest.mark.parametrize("sidecar", [[], ["--sidecar", "records"]])
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("number", [1, 2, 5, 6])
+def test_a_run_that_is_killed_and_resumed(anonface, key, counted, monkeypatch, moment, number, sidecar, overwrite):
+    album(3)
+    args = ["anonymize", "album", "-o", "out", "--key-file", key, *sidecar, *overwrite]
+    if overwrite:
+        assert anonface(*args)[0] == 0
+        counted.clear()
+    before = {file.name: file.read_bytes() for file in Path("out").glob("*.png")}
+    number = number if sidecar else (number + 1) // 2
+    killed = forked(args, monkeypatch, batch__write_together=dying(moment, number))
+    assert ended(killed) == -signal.SIGKILL
+    whole = (number if moment == "after" else number - 1) // (2 if sidecar else 1)
+    changed = [file.name for file in sorted(Path("out").glob("*.png")) if before.get(file.name) != file.read_bytes()]
+    assert changed == [f"{n}.anon.png" for n in range(whole)]
+
+    code, _, err = anonface(*args, "--resume")
+    assert code == 0, err
+    assert counted == [50, 51, 52][whole:]
+    assert names("out") == [f"{n}.anon.png" for n in range(3)]
+    assert names("records") == [f"{n}.anon.png.anf" for n in range(3)] if sidecar else True
+    assert anonface("recover", "out", "-o", "back", "--key-file", key, *sidecar)[0] == 0
+    assert all((pixels(f"back/{n}.recovered.png") == pixels(f"album/{n}.png")).all() for n in range(3))
+
+
+def test_a_run_resumed_with_what_failed(anonface, key, counted):
+    album(3)
+    Path("album/1.png").write_text("no picture")
+    args = ["anonymize", "album", "-o", "out", "--key-file", key]
+    code, _, err = anonface(*args)
+    assert code == 3 and "--resume" in err and err.splitlines()[-1].split()[:2] == ["4", "album/1.png"]
+    photo("album/1.png", 51)
+    counted.clear()
+    assert anonface(*args)[0] == 3  # without --resume what exists is refused, as ever
+    (Path("out") / "1.anon.png").unlink()
+    counted.clear()
+    assert anonface(*args, "--resume")[0] == 0 and counted == [51]
+    assert names("out") == [f"{n}.anon.png" for n in range(3)]
+
+
+def test_another_command_does_not_resume(anonface, key, counted):
+    album(3)
+    Path("album/1.png").write_text("no picture")
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 3
+    code, _, err = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--consistent", "--resume")
+    assert code == 3 and "nothing to resume" in err and "exists" in err
+
+
+def test_a_journal_names_files_and_nothing_else_of_them(anonface, key):
+    album(2)
+    photo("album/black.png", 0)
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 3
+    (journal,) = [Path("out", name) for name in names("out") if JOURNAL.match(name)]
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [set(line) for line in lines] == [{"photo", "outputs", "record"}] * 2
+    assert all(set(line["outputs"][0]) == {"file", "bytes", "before"} for line in lines)
+    assert not re.search(rb"[0-9a-f]{32}|[A-Za-z0-9+/]{43}", re.sub(rb'"file": "[^"]*"', b"", journal.read_bytes()))
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+
+
+def test_where_no_journal_can_be_kept_the_run_goes_on(anonface, key, monkeypatch):
+    album(2)
+    photo("top.png")
+    monkeypatch.setattr("anonface.batch.journal_folder", lambda *_: Path("k.bin"))
+    code, _, err = anonface("anonymize", "album", "top.png", "--key-file", key)
+    assert code == 0 and "without a journal" in err
+
+
+# --- Seals -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_original_comes_back_under_its_own_name_and_suffix(anonface, key):
+    photo("album/a.jpg", format="jpeg", comment=b"what the camera wrote")
+    photo("album/deep/b.tif", 90, format="tiff")
+    assert anonface("anonymize", "album", "-r", "-o", "out", "--key-file", key)[0] == 0
+    code, out, err = anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--json")
+    assert code == 0 and json.loads(out)["device"] is None  # no network was needed
+    assert "out/a.anon.png -> back/a.recovered.jpg: 1 face, the original file" in err
+    assert [(p["output"], p["tier"], p["verified"]) for p in json.loads(out)["photos"]] == [
+        ("back/a.recovered.jpg", "file", "yes"),
+        ("back/deep/b.recovered.tif", "file", "yes"),
+    ]
+    for name in ("a{}.jpg", "deep/b{}.tif"):
+        assert Path("back", name.format(".recovered")).read_bytes() == Path("album", name.format("")).read_bytes()
+    code, _, err = anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--skip-existing")
+    assert code == 0 and "2 photos: 2 skipped" in err
+    assert anonface("recover", "out", "-r", "-o", "back", "--key-file", key)[0] == 3
+
+
+def test_an_output_named_for_another_format(anonface, key):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key)
+    code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.jpg")
+    assert code == 2 and "b.png" in err and not Path("b.jpg").exists()
+    assert anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.jpg", "--seal", "none")[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.tiff", "--seal", "none")[0] == 2
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_recovery_that_is_killed_and_resumed(anonface, key, monkeypatch, moment):
+    for n in range(3):
+        photo(f"album/{n}.jpg", 50 + n, format="jpeg")
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 0
+    args = ["recover", "out", "-o", "back", "--key-file", key]
+    assert ended(forked(args, monkeypatch, batch__write_together=dying(moment, 2))) == -signal.SIGKILL
+    code, out, _ = anonface(*args, "--resume", "--json")
+    photos = json.loads(out)["photos"]
+    assert code == 0 and [entry["resumed"] for entry in photos] == [True, moment == "after", False]
+    assert [(entry["output"], entry["tier"], entry["verified"]) for entry in photos] == [
+        (f"back/{n}.recovered.jpg", "file", "yes") for n in range(3)
+    ]
+    assert names("back") == [f"{n}.recovered.jpg" for n in range(3)]
+    assert all(Path(f"back/{n}.recovered.jpg").read_bytes() == Path(f"album/{n}.jpg").read_bytes() for n in range(3))
+
+
+def test_decoys_among_several(anonface, key):
+    album(2)
+    anonface("keygen", "other.key")
+    assert anonface("anonymize", "album/0.png", "-o", "out/", "--key-file", key)[0] == 0
+    assert anonface("anonymize", "album/1.png", "-o", "out/", "--key-file", "other.key")[0] == 0
+    args = ["recover", "out", "-o", "back", "--key-file", key, "--decoy", "--json"]
+    for more in ([], ["--resume"]):
+        code, out, err = anonface(*args, *more)
+        good, bad = json.loads(out)["photos"]
+        assert code == 3 and "1 done, 1 decoy" in err and (good["state"], good["verified"]) == ("done", "yes")
+        assert (bad["state"], bad["verified"], bad["tier"], bad["error"]["code"]) == ("decoy", "no", "none", 7)
+    assert (pixels("back/1.recovered.png") != pixels("album/1.png")).any()
+
+
+def test_sixteen_bits_come_back_in_the_file_alone(anonface, key):
+    Image.fromarray(np.arange(0, 40 * 32 * 40, 40, np.uint16).reshape(32, 40)).save("a.png")
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--seal", "face")
+    assert code == 2 and "--seal file" in err and not Path("a.anon.png").exists()
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", key)[0] == 0
+    assert Path("a.recovered.png").read_bytes() == Path("a.png").read_bytes()
+
+
+def test_face_pixels(anonface, key):
+    photo("a.jpg", format="jpeg")
+    code, _, err = anonface("anonymize", "a.jpg", "--key-file", key, "--seal", "face", "--format", "webp")
+    assert code == 0 and "face pixels sealed" in err
+    code, _, err = anonface("recover", "a.anon.webp", "--key-file", key)
+    assert code == 0 and "the original pixels" in err
+    assert (pixels("a.recovered.png") == pixels("a.jpg")).all()
+
+
+def test_inspect_says_what_is_public_and_what_recovery_needs(anonface, key, monkeypatch):
+    photo("a.png")
+    for tier, need in (("file", "the key file"), ("face", "every pixel"), ("none", "networks of backend fake")):
+        assert anonface("anonymize", "a.png", "--key-file", key, "--seal", tier, "--overwrite")[0] == 0
+        code, out, _ = anonface("inspect", "a.anon.png", "--json")
+        facts = json.loads(out)
+        assert code == 0 and facts["tier"] == tier and facts["carrier"] == "png" and len(facts["faces"]) == 1
+        assert facts["file_bytes"] == Path("a.anon.png").stat().st_size > facts["record_bytes"] > facts["payload_bytes"]
+        assert any(need in text for text in facts["needs"]) and (facts["payload_bytes"] > 0) is (tier != "none")
+        shown = anonface("inspect", "a.anon.png")[1]
+        assert need in shown and f"tier            {tier}" in shown and "faces           1" in shown
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    anonface("anonymize", "a.png", "--sidecar", "a.anf", "--overwrite")
+    facts = json.loads(anonface("inspect", "a.anf", "--json")[1])
+    assert facts["needs"][0] == "the passphrase" and facts["carrier"] == "sidecar"
+
+
+def test_strip(anonface, key):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key)
+    assert anonface("strip", "a.anon.png")[0] == 0
+    assert (pixels("a.anon.stripped.png") == pixels("a.anon.png")).all()
+    assert anonface("inspect", "a.anon.stripped.png")[0] == 8
+    assert anonface("strip", "a.anon.png")[0] == 10
+    assert anonface("strip", "a.anon.png", "-o", "a.anon.png", "--overwrite")[0] == 10
+    assert anonface("strip", "a.anon.stripped.png", "-o", "b.png")[0] == 8
+    assert anonface("strip", "a.anon.png", "--overwrite")[0] == 0
+    assert anonface("strip", "k.bin", "-o", "b.png")[0] == 8 and not Path("b.png").exists()
+
+
+def test_rekey(anonface, key, monkeypatch):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    anonface("anonymize", "a.png", "--key-file", key)
+    rekey = ("rekey", "a.anon.png", "--new-key-file", "new.key")
+    assert anonface(*rekey, "--old-key-file", "new.key")[0] == 7
+    assert not Path("a.anon.rekeyed.png").exists()
+    code, _, err = anonface(*rekey, "--old-key-file", key)
+    assert code == 0 and "'a.anon.png' still answers to the old one" in err
+    assert (pixels("a.anon.rekeyed.png") == pixels("a.anon.png")).all()
+    assert anonface("recover", "a.anon.rekeyed.png", "--key-file", key)[0] == 7
+    assert anonface("recover", "a.anon.rekeyed.png", "--key-file", "new.key", "-o", "b.png")[0] == 0
+    assert Path("b.png").read_bytes() == Path("a.png").read_bytes()
+    assert anonface(*rekey, "--old-key-file", key)[0] == 10
+
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    anonface("anonymize", "a.png", "-o", "p.png")
+    assert anonface("rekey", "p.png", "--new-key-file", "new.key", "-o", "q.png")[0] == 0
+    assert json.loads(anonface("inspect", "q.png", "--json")[1])["passphrase"] is None
+    assert anonface("recover", "q.png", "--key-file", "new.key", "-o", "c.png")[0] == 0
+    assert Path("c.png").read_bytes() == Path("a.png").read_bytes()
+
+
+def test_no_secret_is_ever_said(anonface, key, monkeypatch):
+    """In no message, report, or trace of a failure."""
+    photo("a.png")
+    anonface("keygen", "new.key")
+    secrets = [line for file in (key, "new.key") for line in (Path(file).read_text().strip(),)]
+    secrets += [Key.from_bytes(text.encode())._secret.hex() for text in secrets]
+    secrets += [repr(bytes.fromhex(text))[2:-1] for text in secrets[2:]]
+    said = []
+    for command in (
+        ("anonymize", "a.png", "--key-file", key, "--json"),
+        ("recover", "a.anon.png", "--key-file", "new.key", "--json"),
+        ("recover", "a.anon.png", "--key-file", "new.key", "--decoy", "--json"),
+        ("rekey", "a.anon.png", "--old-key-file", key, "--new-key-file", "new.key"),
+        ("rekey", "a.anon.png", "--old-key-file", "new.key", "--new-key-file", key, "-o", "b.png"),
+        ("inspect", "a.anon.rekeyed.png", "--json"),
+        ("recover", "a.anon.rekeyed.png", "--key-file", "new.key", "-o", "c.png", "--json"),
+    ):
+        said += anonface("--debug", *command)[1:]
+    monkeypatch.setattr("anonface.sealing.bound", lambda header: 1 / 0)
+    said += anonface("--debug", "recover", "a.anon.png", "--key-file", key, "--overwrite")[1:]
+    assert "ZeroDivisionError" in said[-1] and len("".join(said)) > 1000
+    assert not [secret for secret in secrets if secret in "".join(said)]
+
+
+def test_no_core_dump_can_hold_a_key(room):
+    code = (
+        "import resource, sys; from anonface import cli\n"
+        "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))\n"
+        "assert cli.run(['keygen', 'k']) == 0\n"
+        "print(hard, resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    hard, soft = done.stdout.split()
+    if hard == "0":
+        pytest.skip("core dumps are off for good on this machine")
+    assert soft == "0"
+
+
 # --- The other commands ----------------------------------------------------------------------------------------------
+
+
+def test_inspect_what_has_no_record(anonface):
+    photo("a.png")
+    code, _, err = anonface("inspect", "a.png")
+    assert code == 8 and "`recover` takes" in err
+    Path("text.jpg").write_text("no picture")
+    assert anonface("inspect", "text.jpg")[0] == 4
+
+
+def test_a_folder_to_evaluate_is_looked_for_first(anonface):
+    code, _, err = anonface("evaluate", "nowhere")
+    assert code == 2 and "'nowhere' is not a folder" in err
+
+
+def test_several_photos_need_a_folder(anonface, key):
+    album(2)
+    code, _, err = anonface("anonymize", "album", "-o", "z.png", "--key-file", key)
+    assert code == 2 and "end it with /" in err and not Path("z.png").exists()
+    assert anonface("anonymize", "album", "-o", "z.png/", "--key-file", key)[0] == 0
+
+
+def test_a_passphrase_for_a_key_without_one(anonface, key):
+    photo("a.png")
+    Path("pass").write_text("correct horse\n")
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--passphrase-file", "pass")
+    assert code == 2 and "not wrapped" in err and not Path("a.anon.png").exists()
+
+
+def test_bad_keys_are_refused_before_their_permissions_are_spoken_of(anonface):
+    photo("a.png")
+    Path("folder").mkdir()
+    Path("bad.key").write_text("nonsense")
+    Path("bad.key").chmod(0o644)
+    for name in ("folder", "bad.key"):
+        code, _, err = anonface("anonymize", "a.png", "--key-file", name)
+        assert code == 6 and "can be read by others" not in err
+
+
+def test_names_stand_once_in_the_table_of_failures(anonface, key):
+    album(1)
+    Path("album/text.jpg").write_text("no picture")
+    code, _, err = anonface("anonymize", "album", "-o", "out", "--key-file", key)
+    assert code == 3 and err.splitlines()[-1] == "   4  album/text.jpg  is not an image that can be read"
+
+
+def test_a_pattern_is_no_folder_to_look_deeper_into(anonface, key):
+    code, _, err = anonface("anonymize", "album/*.png", "--key-file", key)
+    assert code == 2 and "--recursive" not in err
+
+
+def test_a_photo_that_was_anonymized_before_is_noted(anonface, key):
+    photo("a.anon.png")
+    code, _, err = anonface("anonymize", "a.anon.png", "--key-file", key)
+    assert code == 0 and "anonymized before" in err
+
+
+def test_the_default_of_refine_is_said(anonface):
+    from anonface.backends.ifadit import IFADITSettings
+
+    assert f"default {IFADITSettings().refine}," in " ".join(anonface("anonymize", "--help")[1].split())
 
 
 def test_compare(anonface, key):
@@ -591,7 +1168,7 @@ def test_a_terminated_process_says_so(key):
     waiting = (
         "import sys, time, anonface.cli as cli, anonface.batch as batch\n"
         "def wait(*_, **__): print('here', flush=True); time.sleep(60)\n"
-        "batch.anonymize = wait\n"
+        "batch.Anonymizing.ready = wait\n"
         f"sys.argv = ['anonface', 'anonymize', 'a.png', '--key-file', {str(key)!r}]\n"
         "cli.main()\n"
     )
@@ -600,6 +1177,13 @@ def test_a_terminated_process_says_so(key):
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 143
     assert not Path("a.anon.png").exists()
+
+
+def test_it_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "anonface", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("anonface 0.")
+    done = subprocess.run([sys.executable, "-m", "anonface", "anonimize"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("anonface: error: ")
 
 
 def test_help_is_instant_and_loads_nothing_heavy():

@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import struct
+import sys
 import tempfile
 import threading
 import zlib
@@ -11,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms, ImageOps, PngImagePlugin
+from PIL import Image, ImageCms, ImageOps, PngImagePlugin, TiffImagePlugin
 
-from anonface import imagefile
+from anonface import imagefile, metadata
 from anonface.errors import AnonfaceError, ImageError, LimitError, OutputError, UsageError
-from anonface.imagefile import Photo, check_output, encode_photo, read_file, read_photo, write_atomic
+from anonface.imagefile import Photo, check_output, encode_photo, read_file, read_photo, write_atomic, write_together
 
 
 def scene(height: int = 24, width: int = 32) -> np.ndarray:
@@ -98,11 +99,24 @@ def test_what_is_no_image_is_refused(data: bytes, words: str) -> None:
         read_photo(data, name="photo.jpg")
 
 
-@pytest.mark.parametrize(("kind", "options"), [("JPEG", {}), ("PNG", {}), ("WEBP", {"lossless": True})])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("JPEG", {}),
+        ("JPEG", {"progressive": True}),
+        ("PNG", {}),
+        ("WEBP", {"lossless": True}),
+        ("TIFF", {}),
+        ("GIF", {}),
+        ("BMP", {}),
+        ("AVIF", {}),
+    ],
+)
 def test_every_truncation_is_refused(kind: str, options: dict) -> None:
     data = saved(Image.fromarray(scene()), kind, **options)
     read_photo(data)
-    end_marker = 2 if kind == "JPEG" else 0  # every pixel of a JPEG is there before its end marker
+    # Of a JPEG and a GIF every pixel is there before the end marker; Pillow writes the TIFF directory first.
+    end_marker = {"JPEG": 2, "GIF": 2}.get(kind, 0)
     for size in range(1, len(data) - end_marker):
         with pytest.raises(ImageError):
             read_photo(data[:size])
@@ -116,17 +130,21 @@ def test_a_damaged_png_is_refused() -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "AVIF"])
 def test_orientation_is_applied(orientation: int, kind: str) -> None:
     image = Image.fromarray(scene())
     exif = Image.Exif()
     exif[imagefile.ORIENTATION] = orientation
-    options = {"quality": 95, "subsampling": 0} if kind == "JPEG" else {"lossless": True} if kind == "WEBP" else {}
+    options = {
+        "JPEG": {"quality": 95, "subsampling": 0},
+        "WEBP": {"lossless": True},
+        "AVIF": {"quality": 95, "subsampling": "4:4:4"},
+    }.get(kind, {})
     photo = read_photo(saved(image, kind, exif=exif, **options))
     image.getexif()[imagefile.ORIENTATION] = orientation
     expected = np.asarray(ImageOps.exif_transpose(image)).astype(int)
     assert photo.pixels.shape == expected.shape
-    assert np.abs(photo.pixels - expected).max() <= (12 if kind == "JPEG" else 0)
+    assert np.abs(photo.pixels - expected).max() <= (12 if kind in ("JPEG", "AVIF") else 0)
 
 
 def test_broken_exif_does_not_cost_the_photo() -> None:
@@ -149,9 +167,9 @@ def test_cmyk_goes_through_its_profile() -> None:
 def test_an_rgb_profile_is_kept_and_a_broken_one_dropped() -> None:
     image = Image.fromarray(scene())
     photo = read_photo(saved(image, "PNG", icc_profile=SRGB))
-    assert photo.icc == SRGB and np.array_equal(photo.pixels, scene())
+    assert photo.icc == metadata.colour_profile(SRGB) and np.array_equal(photo.pixels, scene())
     again = read_photo(encode_photo(photo))
-    assert again.icc == SRGB
+    assert again.icc == photo.icc
     assert read_photo(saved(image, "PNG", icc_profile=b"secret text")).icc is None
 
 
@@ -184,18 +202,18 @@ def test_palette_grey_and_one_bit_become_rgb() -> None:
     )
 
 
-@pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
-def test_sixteen_bits_are_refused(colour: int, channels: int) -> None:
-    with pytest.raises(ImageError, match="8 bits"):
-        read_photo(png(4, 4, 16, colour, (b"\0" + bytes(4 * channels * 2)) * 4))
+def test_depths_that_cannot_be_kept_are_refused() -> None:
+    grey = np.linspace(0, 60_000, 16).reshape(4, 4)
+    deep = [saved(Image.fromarray(grey.astype(np.float32)), "TIFF")]
+    deep.append(png(4, 4, 16, 0, (b"\0" + bytes(8)) * 4, png_chunk(b"tRNS", b"\0\1")))
+    deep.append(png(4, 4, 16, 2, (b"\0" + bytes(24)) * 4, png_chunk(b"iCCP", b"n\0\0" + zlib.compress(bytes(200)))))
+    deep.append(b"P6 # text\n2 2 65535\n" + bytes(24))
+    for data in deep:
+        with pytest.raises(ImageError, match="bits a channel"):
+            read_photo(data)
 
 
-def test_sixteen_bit_tiff_is_refused() -> None:
-    with pytest.raises(ImageError, match="8 bits"):
-        read_photo(saved(Image.fromarray(np.zeros((4, 4), np.uint16)), "TIFF"))
-
-
-@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF", "AVIF"])
 def test_animations_are_refused_and_single_pictures_read(kind: str) -> None:
     frames = [Image.fromarray(np.roll(scene(), n * 7, axis=0)) for n in range(3)]
     with pytest.raises(ImageError, match="animated"):
@@ -210,14 +228,98 @@ def test_further_pictures_and_trailers_are_reported() -> None:
     assert photo.format == "jpeg" and "1 further pictures" in photo.notes[0]
     plain = saved(first, "JPEG")
     assert read_photo(plain).notes == ()
-    moving = read_photo(plain + b"ftypmp42" * 100)
-    assert moving.notes == ("800 bytes behind the picture were left out",)
+    video = struct.pack(">I4s", 800, b"mpvd") + bytes(792)
+    for kind in ("JPEG", "PNG", "WEBP", "AVIF"):
+        plain = saved(first, kind)
+        assert read_photo(plain).notes == ()
+        assert read_photo(plain + video).notes == ("800 bytes behind the picture were left out",)
+
+
+def test_a_preview_is_not_taken_for_the_photo() -> None:
+    image = Image.fromarray(scene())
+    for tag, value in ((imagefile.DNG_VERSION, b"\1\4\0\0"), (imagefile.SUBFILE_TYPE, 1)):
+        directory = TiffImagePlugin.ImageFileDirectory_v2()
+        directory[tag] = value
+        with pytest.raises(ImageError, match="raw photo"):
+            read_photo(saved(image, "TIFF", tiffinfo=directory))
+
+
+def test_a_gamma_that_is_lost_is_noted() -> None:
+    rows = (b"\0" + bytes(range(12))) * 4
+    linear, usual = (png_chunk(b"gAMA", struct.pack(">I", gamma)) for gamma in (100_000, 45_455))
+    assert read_photo(png(4, 4, 8, 2, rows, usual)).notes == ()
+    assert "gamma of 1 was left out" in read_photo(png(4, 4, 8, 2, rows, linear)).notes[0]
+    assert read_photo(png(4, 4, 8, 2, rows, png_chunk(b"sRGB", b"\0"), linear)).notes == ()
+
+
+def heic(image: Image.Image, **options: object) -> bytes:
+    pytest.importorskip("pillow_heif").register_heif_opener()
+    return saved(image, "HEIF", **options)
+
+
+def test_heic() -> None:
+    data = heic(Image.fromarray(scene()), quality=-1, chroma=444)
+    photo = read_photo(data, name="photo.jpg")
+    assert photo.format == "heif" and photo.notes == () and np.abs(photo.pixels.astype(int) - scene()).max() <= 12
+    for size in (len(data) // 3, len(data) - 50):
+        with pytest.raises(ImageError):
+            read_photo(data[:size])
+    with pytest.raises(LimitError):
+        read_photo(data, max_pixels=100)
+
+
+def test_heic_that_is_turned_by_its_container() -> None:
+    """The container says how it is turned; its EXIF, which may say so again, has no say."""
+    exif = Image.Exif()
+    exif[imagefile.ORIENTATION] = 6
+    with Image.open(io.BytesIO(data := heic(Image.fromarray(scene()), exif=exif))) as image:
+        size = image.size
+    assert read_photo(data).pixels.shape[1::-1] == size
+
+
+def test_heic_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(ImageError) as caught:
+        read_photo(struct.pack(">I4s4sI8s", 24, b"ftyp", b"heic", 0, b"mif1heic") + bytes(100), name="a.heic")
+    assert "needs pillow-heif" in caught.value.message and ".[heif]" in caught.value.hint
+
+
+def test_depths_that_are_reduced_are_noted() -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    deep = (scene().astype(np.uint16) * 257).tobytes()
+    buffer = io.BytesIO()
+    pillow_heif.from_bytes("RGB;16", scene().shape[1::-1], deep).save(buffer, quality=-1)
+    photo = read_photo(buffer.getvalue())
+    assert photo.notes == ("more than 8 bits a channel were reduced to 8",)
+    assert np.abs(photo.pixels.astype(int) - scene()).max() <= 16
+
+
+def test_the_depth_of_an_avif() -> None:
+    data = bytearray(saved(Image.fromarray(scene()), "AVIF"))
+    image = Image.new("RGB", (1, 1))
+    assert not imagefile._is_deep_heif(image, bytes(data))
+    data[data.index(b"av1C") + 6] |= 0x40
+    assert imagefile._is_deep_heif(image, bytes(data))
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.png"
+    file.write_bytes(b"first")
+    looks = iter([file.stat(), os.stat_result((*file.stat()[:6], 9, *file.stat()[7:]))])
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", lambda descriptor: next(looks))
+        with pytest.raises(ImageError, match="changed while it was read"):
+            read_file(file)
+    assert read_file(file) == b"first"
 
 
 def test_size_limits_come_before_decoding() -> None:
     lie = png(20_000, 10_000, 8, 2, b"")
     with pytest.raises(LimitError):
         read_photo(lie)
+    with pytest.raises(ImageError):  # what was allowed is tried, whatever Pillow would allow
+        read_photo(lie, max_pixels=200_000_000)
+    assert Image.MAX_IMAGE_PIXELS
     with pytest.raises(LimitError, match="10,000"):
         read_photo(png(100, 101, 8, 2, b""), max_pixels=10_000)
     with pytest.raises(LimitError, match="64,000,000"):
@@ -303,7 +405,7 @@ def test_encoding_options() -> None:
     assert len(poor) < len(good)
     opened = Image.open(io.BytesIO(good))
     assert {layer[1:3] for layer in opened.layer} == {(1, 1)}  # 4:4:4
-    assert opened.info["icc_profile"] == SRGB
+    assert opened.info["icc_profile"] == SRGB  # what the photo says is what is written
     for bad in ({"format": "gif"}, {"format": "jpeg", "quality": 0}, {"format": "jpeg", "quality": 101}):
         with pytest.raises(UsageError):
             encode_photo(photo, **bad)
@@ -371,6 +473,19 @@ def test_folders(tmp_path: Path) -> None:
         check_output(tmp_path / "file" / "out.png")
     with pytest.raises(OutputError, match="not a file"):
         check_output(tmp_path, overwrite=True)
+
+
+def test_a_folder_that_cannot_be_read_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def no_folders(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags == os.O_RDONLY:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", no_folders)
+    write_atomic(tmp_path / "out.png", b"data")
+    assert (tmp_path / "out.png").read_bytes() == b"data"
 
 
 def test_a_read_only_folder_is_found_early() -> None:
@@ -448,3 +563,59 @@ def test_a_kill_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
         os.kill(child, 9)
         os.waitpid(child, 0)
         assert file.read_bytes() in (b"old" * 1000, b"new" * 1_000_000)
+
+
+def test_files_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, photo = tmp_path / "a.anf", tmp_path / "a.png"
+    write_together([(record, b"record"), (photo, b"photo")])
+    assert (record.read_bytes(), photo.read_bytes()) == (b"record", b"photo")
+    write_new = imagefile._write_new
+
+    def full(path: Path, data: bytes, mode: int | None) -> None:
+        if data == b"new photo":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_new(path, data, mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(imagefile, "_write_new", full)
+        with pytest.raises(OutputError, match=r"a\.png.*No space"):
+            write_together([(record, b"new record"), (photo, b"new photo")], overwrite=True)
+    assert (record.read_bytes(), photo.read_bytes()) == (b"record", b"photo")
+    assert sorted(names(tmp_path)) == ["a.anf", "a.png"]
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_name_lost_to_somebody_else_takes_the_others_back(
+    overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, photo = tmp_path / "a.anf", tmp_path / "a.png"
+    write_new = imagefile._write_new
+
+    def overtaken(path: Path, data: bytes, mode: int | None) -> None:
+        write_new(path, data, mode)
+        if data == b"photo":
+            photo.mkdir() if overwrite else photo.write_bytes(b"theirs")
+
+    monkeypatch.setattr(imagefile, "_write_new", overtaken)
+    with pytest.raises(OutputError):
+        write_together([(record, b"record"), (photo, b"photo")], overwrite)
+    assert names(tmp_path) == ["a.png"] and (overwrite or photo.read_bytes() == b"theirs")
+
+
+def test_without_hard_links_a_kill_leaves_no_empty_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "no hard links here")
+
+    seen = []
+    replace = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        seen.append(names(tmp_path))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    monkeypatch.setattr(Path, "replace", watched)
+    write_atomic(tmp_path / "out.png", b"data")
+    assert len(seen) == 1 and "out.png" not in seen[0] and names(tmp_path) == ["out.png"]
+    with pytest.raises(OutputError, match="exists"):
+        write_atomic(tmp_path / "out.png", b"data")

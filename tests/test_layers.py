@@ -17,7 +17,12 @@ MAY_IMPORT = {
     "torchvision_adapter": set(),
     "keys": {"errors"},
     "container": {"errors", "keys"},
-    "imagefile": {"errors"},
+    "carriers": {"errors", "container"},
+    "sealing": {"errors", "keys", "container"},
+    "metadata": set(),
+    "deepcolour": {"errors"},
+    "imagefile": {"errors", "metadata", "deepcolour"},
+    "journal": {"errors"},
     "conversion": {"errors"},
     "download": {"errors"},
     "models": {"conversion", "torchvision_adapter"},
@@ -25,12 +30,14 @@ MAY_IMPORT = {
     "faces": {"errors", "torchvision_adapter", "weights", "models"},
     "backends": {"errors", "keys", "weights", "models", "faces.align", "faces.blend"},
     "pipeline": {"errors", "keys", "container", "faces", "backends"},
-    "batch": {"errors", "keys", "container", "imagefile", "pipeline"},
+    "batch": {"errors", "keys", "container", "carriers", "sealing", "imagefile", "journal", "pipeline"},
+    "cluster": {"errors", "journal", "batch"},
     "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "faces.parse", "backends"},
     "evaluation": {"errors", "keys", "imagefile", "weights", "faces", "pipeline"},
     "__init__": {"keys", "pipeline", "batch"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "__version__"}
+MAY_IMPORT["__main__"] = {"cli"}
 
 
 def modules():

@@ -1,11 +1,14 @@
 """One photo in memory, on real detector, landmarks and networks."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from anonface import sealing
 from anonface.container import decode, encode
-from anonface.errors import ContainerError, DeviceError, NoFaceError
+from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.keys import Key
 from anonface.pipeline import Engine, choose_device
 
@@ -36,6 +39,14 @@ def test_the_face_changes_and_nothing_else(photo, anonymized):
     assert changed.sum() > 2000
     assert rows.max() < 220 and columns.min() > 140 and columns.max() < 300
     assert [face.kind for face in anonymized.faces] == ["synth"]
+
+
+def test_what_is_sealed_covers_all_that_changed(engine, photo, anonymized):
+    wide = np.concatenate([photo, np.full((512, 100, 3), 90, np.uint8)], axis=1)[:, 60:]  # another place in the photo
+    for original, result in ((photo, anonymized), (wide, engine.anonymize(wide, KEY, boxes=[(500, 400, 60, 90)]))):
+        contents = sealing.of_pixels(result.header, original, result.pixels, None)
+        assert len(contents.data) < original.size
+        assert np.array_equal(sealing.mended(result.header, contents, result.pixels, None), original)
 
 
 def test_the_header_says_what_recovery_needs(engine, photo, anonymized):
@@ -99,6 +110,71 @@ def test_a_box_over_a_detected_face_takes_its_place(engine, photo):
     assert len(engine._locate(photo, [(x + 2 * w, y, w, h)])) == 2
 
 
+@pytest.fixture(scope="module")
+def couple(photo):
+    """The astronaut, darker, shrunk and as a JPEG, on the left; somebody else, larger, on the right."""
+    import cv2
+
+    stranger = cv2.imread(str(Path(__file__).parents[1] / "examples" / "evening.jpg"))
+    assert stranger is not None
+    side = np.full((512, 512, 3), 90, np.uint8)
+    side[150:512, 80:442] = cv2.resize(stranger[:, :, ::-1], (362, 362), interpolation=cv2.INTER_AREA)
+    both = np.hstack([(photo * 0.8).astype(np.uint8), side])
+    return cv2.imdecode(cv2.imencode(".jpg", both[:, :, ::-1])[1], cv2.IMREAD_COLOR)[:, :, ::-1].copy()
+
+
+def changed_halves(before, after):
+    return [bool((before[:, part] != after[:, part]).any()) for part in (slice(0, 512), slice(512, 1024))]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "kept"), [("all", []), ("largest", [0]), ((0,), [1]), ((1,), [0]), ((1, 0), []), ((1, 1), [0])]
+)
+def test_which_faces_are_left_as_they_are(engine, couple, chosen, kept):
+    found = engine._locate(couple, ())
+    areas = [face.box[2] * face.box[3] for face in found]
+    assert len(found) == 2 and areas[0] < areas[1]
+    assert list(engine._kept(couple, found, chosen)) == kept
+
+
+def test_a_face_that_is_left_is_not_in_the_header(engine, couple):
+    left = engine._locate(couple, ())[0].box[0] < 512
+    result = engine.anonymize(couple, KEY, faces=(1,))
+    assert changed_halves(couple, result.pixels) == [not left, left]
+    assert [(face.index, face.kind) for face in result.faces] == [(0, "kept"), (1, "synth")]
+    assert len(result.header.faces) == 1
+    back = engine.recover(result.pixels, KEY, decode(encode(result.header)))
+    assert changed_halves(result.pixels, back.pixels) == [not left, left]
+
+
+def test_a_number_that_no_face_has(engine, couple):
+    with pytest.raises(UsageError, match="no face 2: the photo has 2"):
+        engine.anonymize(couple, KEY, faces=(0, 2))
+
+
+def test_people_to_keep_are_known_again(photo, couple):
+    friend = Engine(refine=1, keep=[("astronaut.png", photo)])
+    result = friend.anonymize(couple, KEY, consistent=True)
+    assert changed_halves(couple, result.pixels) == [False, True]
+    assert sorted(face.kind for face in result.faces) == ["kept", "synth"]
+    back = friend.recover(result.pixels, KEY)
+    assert changed_halves(result.pixels, back.pixels) == [False, True]
+
+
+def test_portraits_of_people_to_keep(photo, couple):
+    with pytest.raises(UsageError, match=r"'both\.png' shows 2 faces"):
+        Engine(keep=[("both.png", couple)])
+    with pytest.raises(UsageError, match=r"'none\.png' shows 0 faces"):
+        Engine(keep=[("none.png", np.full((200, 200, 3), 99, np.uint8))])
+
+
+def test_a_photo_without_a_face_may_pass(engine):
+    grey = np.full((200, 300, 3), 128, np.uint8)
+    result = engine.anonymize(grey, KEY, faceless=True)
+    assert np.array_equal(result.pixels, grey) and result.faces == []
+    assert np.array_equal(engine.recover(grey, KEY, decode(encode(result.header))).pixels, grey)
+
+
 def test_a_large_face_is_rendered_at_its_own_resolution(engine, photo):
     import cv2
 
@@ -111,7 +187,7 @@ def test_a_large_face_is_rendered_at_its_own_resolution(engine, photo):
 
 def test_a_device_is_used_or_refused():
     assert choose_device("cpu").type == "cpu"
-    with pytest.raises(DeviceError, match="no device 'gpu'"):
+    with pytest.raises(UsageError, match="no device 'gpu'"):
         choose_device("gpu")
     if not torch.cuda.is_available():
         with pytest.raises(DeviceError, match="cuda:1 was asked for"):

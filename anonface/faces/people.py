@@ -1,0 +1,44 @@
+"""People told apart by the identity encoder E_ID: who is to be left as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anonface import weights
+from anonface.models.identity import IdentityEncoder
+
+SIDE = 256  # px, of the crops
+SAME_PERSON = 0.5
+"""Least cosine of two codes that are taken for one person's; docs/batch.md says what it was chosen by."""
+
+
+class People:
+    """Codes of known people, and whether a face is one of theirs.
+
+    Args:
+        crops: aligned faces, uint8 [SIDE, SIDE, 3] each.
+        device: where the encoder runs.
+
+    Raises:
+        WeightsError: the encoder's weights cannot be had.
+    """
+
+    def __init__(self, crops: list[NDArray[np.uint8]], device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        self.encoder = IdentityEncoder()
+        weights.load(self.encoder, "identity")
+        self.encoder.requires_grad_(False).eval().to(self.device)
+        self.codes = torch.cat([self._code(crop) for crop in crops])
+
+    def know(self, crop: NDArray[np.uint8]) -> bool:
+        """Whether an aligned face, uint8 [SIDE, SIDE, 3], shows one of them."""
+        return bool((self.codes @ self._code(crop)[0]).max() >= SAME_PERSON)
+
+    def _code(self, crop: NDArray[np.uint8]) -> Tensor:
+        """A unit code [1, 512]."""
+        face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1
+        with torch.inference_mode():
+            return self.encoder(face.to(self.device)).cpu()

@@ -1,0 +1,136 @@
+"""What sealing costs on a photo of 12 megapixels: time and memory, held against the file and against the whole job.
+
+OMP_WAIT_POLICY=PASSIVE python benchmarks/sealing.py [--repeat 5] [--skip-job]
+
+The photo is the large one of examples/, scaled up, with camera-like noise, as a JPEG of quality 92. Memory is what
+Python holds at most, by tracemalloc, from reading the file to the sealed output, less the encoded picture, which a job
+without a seal holds too; so the file's own bytes count. The job is `anonymize` with default settings on the CPU, one
+run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from anonface import carriers, sealing
+from anonface.container import FaceEntry, Header, decode, payload
+from anonface.imagefile import Photo, encode_photo
+from anonface.keys import Key, fresh_salt
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "large.jpg"
+SIZE = (4000, 3000)
+QUALITY = 92
+QUAD = ((1500.0, 900.0), (1500.0, 1900.0), (2500.0, 1900.0), (2500.0, 900.0))
+
+
+def photo() -> tuple[np.ndarray, bytes]:
+    """Pixels and the file."""
+    with Image.open(EXAMPLE) as image:
+        large = np.asarray(image.convert("RGB").resize(SIZE, Image.Resampling.BICUBIC), np.float32)
+    noise = np.random.default_rng(0).normal(0, 8, large.shape)
+    pixels = np.clip(np.rint(large + noise), 0, 255).astype(np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=QUALITY)
+    return pixels, buffer.getvalue()
+
+
+def seconds(step: Callable[[], object], repeat: int) -> float:
+    """Median wall-clock seconds, after one run that does not count."""
+    times = []
+    for _ in range(repeat + 1):
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def peak(step: Callable[[], object]) -> int:
+    """Bytes held at most while a step runs, beyond what was held before it."""
+    tracemalloc.start()
+    result = step()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    del result
+    return most
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--skip-job", action="store_true")
+    options = parser.parse_args()
+
+    pixels, original = photo()
+    key = Key.generate()
+    header = Header(
+        backend="ifadit",
+        parameters={"refine": 20},
+        flow_salt=fresh_salt(),
+        consistent=False,
+        kdf=None,
+        weights_digest=bytes(32),
+        canvas=SIZE,
+        faces=(FaceEntry(QUAD),),
+    )
+    hidden = pixels.copy()
+    hidden[900:1900, 1500:2500] = 128
+    started = time.perf_counter()
+    picture = encode_photo(Photo(hidden, None, None, "jpeg"))
+    encoding = time.perf_counter() - started
+
+    def file() -> bytes:
+        contents = sealing.of_file(bytes(bytearray(original)), ".jpg", carriers.picture_digest(picture))
+        record = sealing.seal(header, key, contents)
+        del contents
+        return carriers.embed(picture, record)
+
+    def face() -> bytes:
+        return carriers.embed(picture, sealing.seal(header, key, sealing.of_pixels(header, pixels, hidden, None)))
+
+    def back() -> object:
+        record = carriers.extract(sealed)
+        assert record
+        contents = sealing.unseal(decode(record), payload(record), key)
+        sealing.check_picture(contents, carriers.picture_digest(sealed))
+        return contents
+
+    print(f"photo {SIZE[0]}x{SIZE[1]}, JPEG {len(original) / 1e6:.2f} MB; as PNG {len(picture) / 1e6:.2f} MB")
+    print(f"encoding the PNG                 {encoding:.3f} s")
+    for name, step in (("file", file), ("face", face)):
+        sealed = step()
+        added = len(sealed) - len(picture)
+        held = peak(step) - len(picture)
+        print(
+            f"sealing {name:4}  {seconds(step, options.repeat):.3f} s, adds {added / 1e6:.2f} MB "
+            f"({added / len(original):.3f} of the file), memory {held / len(original):.2f} of the file"
+        )
+    sealed = file()
+    print(f"opening file  {seconds(back, options.repeat):.3f} s")
+    if not options.skip_job:
+        import tempfile
+
+        from anonface import Engine, anonymize
+
+        engine = Engine(device="cpu")
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "photo.jpg")
+            source.write_bytes(original)
+            started = time.perf_counter()
+            result = anonymize(source, key, Path(folder, "photo.png"), engine=engine)
+            job = time.perf_counter() - started
+        print(
+            f"the whole job {job:.2f} s with {len(result.faces)} faces; sealing is {seconds(file, 3) / job:.1%} of it"
+        )
+
+
+if __name__ == "__main__":
+    main()

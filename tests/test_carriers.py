@@ -1,0 +1,152 @@
+"""Carriers: pictures stay as they are, records come back, damage to either is never taken for a missing record."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anonface import carriers
+from anonface.carriers import embed, extract, strip
+from anonface.container import FaceEntry, Header, decode, encode
+from anonface.errors import ContainerError
+from anonface.keys import Argon2
+
+QUAD = ((10.0, 15.0), (10.0, 62.5), (57.5, 62.5), (57.5, 15.0))
+HEADER = Header(
+    backend="ifadit",
+    parameters={"steps": 50, "parser": "landmarks"},
+    flow_salt=bytes(range(16)),
+    consistent=False,
+    kdf=Argon2(bytes(range(16, 32))),
+    weights_digest=bytes(range(32)),
+    canvas=(4000, 3000),
+    faces=(FaceEntry(QUAD), FaceEntry(QUAD, "mosaic")),
+)
+RECORD = encode(HEADER)
+
+
+def picture() -> Image.Image:
+    y, x = np.mgrid[:24, :32]
+    return Image.fromarray(np.stack([x * 8, y * 10, x + y], -1).astype(np.uint8))
+
+
+def saved(kind: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    picture().save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+IMAGES = {
+    "png": saved("PNG"),
+    "png-metadata": saved("PNG", icc_profile=b"x" * 99, dpi=(72, 72)),
+    "jpeg": saved("JPEG"),
+    "jpeg-metadata": saved(
+        "JPEG", icc_profile=b"x" * 70_000, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0", comment="hi"
+    ),
+    "jpeg-progressive": saved("JPEG", progressive=True),
+    "jpeg-trailer": saved("JPEG") + b"trailing bytes",
+    "jpeg-fill": saved("JPEG").replace(b"\xff\xdb", b"\xff\xff\xff\xdb", 1),
+    "webp": saved("WEBP"),
+    "webp-lossless": saved("WEBP", lossless=True, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0"),
+}
+# odd, even, one byte around a JPEG segment's room, several segments, several PNG chunks
+RECORDS = [RECORD, RECORD + b"!", b"r" * 65_524, b"r" * 65_525, bytes(range(256)) * 700, b"R" * (1024 * 1024 + 5)]
+
+
+def pixels(data: bytes) -> bytes:
+    return Image.open(io.BytesIO(data)).convert("RGBA").tobytes()
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_carriers_keep_the_picture_and_the_record(name: str) -> None:
+    image = IMAGES[name]
+    assert extract(image) is None and strip(image) == image
+    for record in RECORDS:
+        carrying = embed(image, record)
+        assert extract(carrying) == record
+        assert pixels(carrying) == pixels(image)
+        assert embed(carrying, RECORD) == embed(image, RECORD)
+        assert strip(carrying) == image
+
+
+def test_png_chunk_is_private_and_unsafe_to_copy() -> None:
+    carrying = embed(IMAGES["png"], RECORD)
+    ancillary, private, reserved, safe = (bool(letter & 0x20) for letter in carriers.PNG_TYPE)
+    assert ancillary and private and not reserved and not safe
+    at = carrying.index(b"anFC")
+    assert at < carrying.index(b"IDAT")
+    assert carrying[at + 4 + len(RECORD) :][:4] == struct.pack(">I", zlib.crc32(b"anFC" + RECORD))
+    Image.open(io.BytesIO(carrying)).verify()
+
+
+def test_jfif_stays_first() -> None:
+    carrying = embed(IMAGES["jpeg-metadata"], RECORD)
+    assert (
+        carrying.index(b"JFIF") < carrying.index(b"Exif") < carrying.index(b"ANONFACE\0") < carrying.index(b"\xff\xdb")
+    )
+    assert Image.open(io.BytesIO(carrying)).info["icc_profile"] == b"x" * 70_000
+
+
+def test_webp_sizes_stay_true() -> None:
+    for record in (RECORD, RECORD + b"!"):
+        carrying = embed(IMAGES["webp"], record)
+        assert int.from_bytes(carrying[4:8], "little") == len(carrying) - 8 and len(carrying) % 2 == 0
+
+
+def test_record_behind_the_image_data_is_found() -> None:
+    png = IMAGES["png"]
+    chunk = struct.pack(">I", 4) + b"anFCtail" + struct.pack(">I", zlib.crc32(b"anFCtail"))
+    assert extract(png[:-12] + chunk + png[-12:]) == b"tail"
+
+
+def test_a_sidecar_is_the_bare_record() -> None:
+    assert extract(RECORD) == RECORD and decode(extract(RECORD)) == HEADER
+
+
+@pytest.mark.parametrize("name", ["png", "jpeg", "webp-lossless"])
+def test_no_damage_to_the_record_in_its_carrier_goes_unnoticed(name: str) -> None:
+    """Every flipped bit from the carrier's own framing to its end is refused, or takes the record's mark away whole."""
+    carrying = embed(IMAGES[name], RECORD)
+    start = carrying.index(RECORD)
+    for bit in range(8 * start, 8 * (start + len(RECORD))):
+        damaged = bytearray(carrying)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ContainerError):
+            decode(extract(bytes(damaged)))
+
+
+@pytest.mark.parametrize("name", ["png", "jpeg", "webp"])
+def test_a_cut_file_is_broken_not_without_a_record(name: str) -> None:
+    image = IMAGES[name]
+    stop = image.index(b"\xff\xda") if name == "jpeg" else len(image)
+    for size in range(12, stop):
+        with pytest.raises(ContainerError, match="broken"):
+            extract(image[:size])
+
+
+def test_other_files_carry_nothing() -> None:
+    for data in (b"", b"text", saved("BMP"), saved("TIFF"), saved("GIF")):
+        assert extract(data) is None
+        with pytest.raises(ContainerError, match="only PNG, JPEG and WebP"):
+            embed(data, RECORD)
+        with pytest.raises(ContainerError):
+            strip(data)
+
+
+def test_garbage_never_escapes_as_another_error() -> None:
+    generator = np.random.default_rng(3)
+    carrying = [embed(image, RECORD) for image in IMAGES.values()]
+    for turn in range(900):
+        data = bytearray(carrying[turn % len(carrying)])
+        for at in generator.integers(0, min(len(data), 700), 3):
+            data[at] = generator.integers(256)
+        try:
+            record = extract(bytes(data))
+            strip(bytes(data))
+            if record is not None:
+                assert decode(record) == HEADER
+        except ContainerError:
+            continue
