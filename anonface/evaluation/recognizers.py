@@ -287,6 +287,6 @@ def _import_dlib() -> ModuleType:
     try:
         import dlib
     except ImportError as error:
-        remedy = "pip install 'anonface[evaluation]'"
+        remedy = "pip install '.[evaluation]' in a clone of anonface"
         raise UsageError("the evaluation needs dlib, which is not installed", remedy) from error
     return dlib

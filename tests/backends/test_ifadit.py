@@ -62,9 +62,18 @@ def test_settings_are_checked_and_known_to_the_header(backend):
     assert backend.under({"refine": 3}).parameters() == {"refine": 3}
     assert backend.parameters() == {"refine": 8}
     assert len(backend.digest()) == 32
-    for settings in ({"refine": -1}, {"refine": "many"}, {"steps": 3}):
+    for settings in ({"refine": -1}, {"refine": "many"}, {"steps": 3}, {"free": "age,hair"}):
         with pytest.raises(UsageError):
             backend.under(settings)
+
+
+def test_what_is_freed_is_known_to_the_header_and_mirrored_by_some_keys(backend):
+    assert backend.under({"free": "age,sex"}).parameters() == {"refine": 8, "free": "sex,age"}
+    keys = face_keys(16)
+    assert torch.equal(backend.keygen(keys).mirror, torch.ones(16, 4, dtype=torch.float64))
+    mirror = backend.keygen(keys, "age").mirror
+    assert torch.equal(mirror[:, :2], torch.ones(16, 2, dtype=torch.float64))
+    assert torch.equal(mirror[:, 2], mirror[:, 3]) and 2 < (mirror[:, 2] < 0).sum() < 14
 
 
 def test_an_unknown_backend_is_refused():

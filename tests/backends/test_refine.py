@@ -1,0 +1,58 @@
+"""The parts of refinement's losses, on made-up pictures."""
+
+import torch
+import torch.nn.functional as F
+
+from anonface.backends.refine import EXPRESSIVE, _contrast, _expression, _eyes_and_mouth, match_tones
+
+
+def test_a_grey_photo_makes_its_face_grey_and_a_coloured_one_does_not():
+    rng = torch.Generator().manual_seed(1)
+    mask = torch.ones(1, 1, 64, 64)
+    render = torch.rand(1, 3, 64, 64, generator=rng) - 0.5
+    grey = (torch.rand(1, 1, 64, 64, generator=rng) - 0.5).expand(1, 3, 64, 64)
+    hues = lambda picture: float((picture.amax(1) - picture.amin(1)).mean())  # noqa: E731
+    assert hues(render) > 0.2 and hues(match_tones(render, grey, mask)) < 0.01
+    coloured = torch.rand(1, 3, 64, 64, generator=rng) - 0.5
+    assert hues(match_tones(render, coloured, mask)) > 0.2
+
+
+def test_a_tint_is_kept():
+    rng = torch.Generator().manual_seed(2)
+    mask = torch.ones(1, 1, 64, 64)
+    tint = torch.tensor([0.2, 0.0, -0.2])[None, :, None, None]
+    sepia = (torch.rand(1, 1, 64, 64, generator=rng) - 0.5) + tint
+    toned = match_tones(torch.rand(1, 3, 64, 64, generator=rng) - 0.5, sepia, mask)
+    luma = (toned * toned.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
+    expected = (tint * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
+    assert torch.allclose((toned - luma).mean((2, 3)), (tint - expected).mean((2, 3)), atol=0.02)
+
+
+def test_expression_is_blind_to_where_eyes_and_mouth_lie_but_not_to_their_shape():
+    mesh = torch.rand(1, 468, 2, generator=torch.Generator().manual_seed(3))
+    moved, opened = mesh.clone(), mesh.clone()
+    moved[:, list(EXPRESSIVE[0])] += 0.1
+    opened[:, list(EXPRESSIVE[2])] *= 1.5
+    assert torch.allclose(_expression(moved), _expression(mesh), atol=1e-6)
+    assert (_expression(opened) - _expression(mesh)).abs().max() > 0.05
+
+
+def test_the_weights_lie_on_eyes_and_mouth():
+    mesh = torch.full((1, 468, 2), 0.1)
+    for rows, centre in zip(EXPRESSIVE, ((0.35, 0.4), (0.65, 0.4), (0.5, 0.7), (0.5, 0.7)), strict=True):
+        angles = torch.linspace(0, 6.28, len(rows))
+        mesh[0, list(rows)] = torch.tensor(centre) + 0.05 * torch.stack([angles.cos(), angles.sin()], 1)
+    weights = _eyes_and_mouth(mesh)
+    assert torch.allclose(weights.sum(), torch.ones(()))
+    peak = divmod(int(weights.flatten().argmax()), 64)
+    assert any(
+        abs(peak[0] / 64 - y) < 0.03 and abs(peak[1] / 64 - x) < 0.03 for x, y in ((0.35, 0.4), (0.65, 0.4), (0.5, 0.7))
+    )
+    assert weights[0, 0, 5, 5] < 1e-6
+
+
+def test_contrast_sees_a_dark_spot_and_no_even_light():
+    flat = torch.full((1, 3, 256, 256), 0.3)
+    spot = F.pad(torch.full((1, 3, 16, 16), -0.5), (120, 120, 120, 120), value=0.3)
+    assert _contrast(flat).abs().max() < 1e-6
+    assert _contrast(spot)[0, 0, 31, 31] < -0.4
