@@ -726,26 +726,29 @@ def dying(moment, number):
     return write
 
 
-def forked(args, monkeypatch, **replaced):
-    """Another process at work on a command line, some names replaced in it; its output goes to out.txt and err.txt."""
-    if pid := os.fork():
-        return pid
-    code = 99
-    try:
-        with Path("out.txt").open("w") as sys.stdout, Path("err.txt").open("w") as sys.stderr:
-            for name, what in replaced.items():
-                monkeypatch.setattr(f"anonface.{name.replace('__', '.')}", what)
-            sys.argv = ["anonface", *map(str, args)]
-            try:
-                cli.main()
-            except SystemExit as end:
-                code = end.code
-    finally:
-        os._exit(code)
+def begun(args, engine="FakeEngine", death=None):
+    """A new process at work on a command line, with one of the engines here; its output goes to out.txt and err.txt.
+
+    A new one and no fork: this one has threads, whose locks a fork would inherit.
+    """
+    order = json.dumps({"args": [str(arg) for arg in args], "engine": engine, "death": death})
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_cli; test_cli.at_work()"
+    with Path("out.txt").open("w") as out, Path("err.txt").open("w") as err:
+        return subprocess.Popen(
+            [sys.executable, "-c", program, order], stdin=subprocess.DEVNULL, stdout=out, stderr=err
+        )
 
 
-def ended(pid):
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def at_work():
+    """What :func:`begun` begins."""
+    order = json.loads(sys.argv[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("anonface.pipeline.Engine", {"FakeEngine": FakeEngine, "Hesitant": Hesitant}[order["engine"]])
+        patch.setattr(cli, "_fetch_missing", lambda: None)
+        if order["death"]:
+            patch.setattr("anonface.batch.write_together", dying(*order["death"]))
+        sys.argv = ["anonface", *order["args"]]
+        cli.main()
 
 
 def album(count=5):
@@ -768,16 +771,15 @@ def counted(monkeypatch):
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, monkeypatch, signum, code):
+def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, signum, code):
     album()
     args = ["anonymize", "album", "-o", "out", "--key-file", key, "--json"]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = forked([*args, "--report", "report.json"], monkeypatch, pipeline__Engine=Hesitant)
+    process = begun([*args, "--report", "report.json"], engine="Hesitant")
     patience = time.monotonic() + 60
     while not Path("here").exists() and time.monotonic() < patience:
         time.sleep(0.01)
-    os.kill(process, signum)
-    assert ended(process) == code
+    process.send_signal(signum)
+    assert process.wait(60) == code
     out, err = Path("out.txt").read_text(), Path("err.txt").read_text()
     result = json.loads(out)
     assert result["exit"] == code and out.count("\n") == 1
@@ -795,8 +797,8 @@ def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, monkeypat
 @pytest.mark.parametrize("sidecar", [[], ["--sidecar", "records"]])
 @pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("number", [1, 2, 5, 6])
-def test_a_run_that_is_killed_and_resumed(anonface, key, counted, monkeypatch, moment, number, sidecar, overwrite):
+@pytest.mark.parametrize("number", [2, 5])
+def test_a_run_that_is_killed_and_resumed(anonface, key, counted, moment, number, sidecar, overwrite):
     album(3)
     args = ["anonymize", "album", "-o", "out", "--key-file", key, *sidecar, *overwrite]
     if overwrite:
@@ -804,8 +806,7 @@ def test_a_run_that_is_killed_and_resumed(anonface, key, counted, monkeypatch, m
         counted.clear()
     before = {file.name: file.read_bytes() for file in Path("out").glob("*.png")}
     number = number if sidecar else (number + 1) // 2
-    killed = forked(args, monkeypatch, batch__write_together=dying(moment, number))
-    assert ended(killed) == -signal.SIGKILL
+    assert begun(args, death=(moment, number)).wait(60) == -signal.SIGKILL
     whole = (number if moment == "after" else number - 1) // (2 if sidecar else 1)
     changed = [file.name for file in sorted(Path("out").glob("*.png")) if before.get(file.name) != file.read_bytes()]
     assert changed == [f"{n}.anon.png" for n in range(whole)]
@@ -893,12 +894,12 @@ def test_an_output_named_for_another_format(anonface, key):
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_recovery_that_is_killed_and_resumed(anonface, key, monkeypatch, moment):
+def test_a_recovery_that_is_killed_and_resumed(anonface, key, moment):
     for n in range(3):
         photo(f"album/{n}.jpg", 50 + n, format="jpeg")
     assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 0
     args = ["recover", "out", "-o", "back", "--key-file", key]
-    assert ended(forked(args, monkeypatch, batch__write_together=dying(moment, 2))) == -signal.SIGKILL
+    assert begun(args, death=(moment, 2)).wait(60) == -signal.SIGKILL
     code, out, _ = anonface(*args, "--resume", "--json")
     photos = json.loads(out)["photos"]
     assert code == 0 and [entry["resumed"] for entry in photos] == [True, moment == "after", False]

@@ -114,6 +114,7 @@ def untouched(shape):
 
 def child(work):
     """Do something in a process of its own, which ends with the code that it returns."""
+    time.sleep(0.05)  # a thread that has just ended may still be in OpenSSL, whose lock the child would inherit
     process = os.fork()
     if process == 0:
         code = 99
