@@ -436,6 +436,7 @@ def anonymize(
         "max_pixels": max_pixels,
     }
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
+    _spare([key_file, passphrase_file], [report, sheet, *(file for job in jobs for file in job.outputs)])
     own = _own_settings(free, model, transform, steps)
     engine = EngineSettings(backend, device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
     order = Order(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers)
@@ -517,10 +518,23 @@ def recover(
         "max_pixels": max_pixels,
     }
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
+    _spare([key_file, passphrase_file, *(job.sidecar for job in jobs)], [report, *(job.target for job in jobs)])
     own = _own_settings(free, model, transform, steps)
     engine = EngineSettings(backend, device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
     order = Order(overwrite, skip_existing, False, resume, report, runs_on, workers)
     return _do(ctx, jobs, _recovering, keys, engine, options, order)[0]
+
+
+def _spare(read: Iterable[Path | None], written: Iterable[Path | None]) -> None:
+    """Keys, passphrases and records that a command reads are never written over, --overwrite or not.
+
+    Raises:
+        OutputError: one would be.
+    """
+    kept = [file for file in read if file and file.exists()]
+    for target in written:
+        if target and target.exists() and any(target.samefile(file) for file in kept):
+            raise OutputError(f"{str(target)!r} is needed to lead back, and is read here", "choose another output")
 
 
 def _check_options(overwrite: bool, skip_existing: bool, offline: bool) -> None:
@@ -913,6 +927,7 @@ def rekey(
     from anonface.batch import rekey as rekey_photo
 
     target = output or file.with_name(f"{file.stem}.rekeyed{file.suffix}")
+    _spare([old_key_file, new_key_file, passphrase_file, new_passphrase_file], [target])
     old = KeySource(old_key_file, passphrase_file, strict_keys).secret()
     new = _key_of_file(new_key_file, new_passphrase_file, strict_keys)
     rekey_photo(file, old.of, new, target, overwrite=overwrite)
@@ -956,6 +971,7 @@ def compare(
 
     photos = [source for _, source in batch.find(paths, "anonymize", recursive)]
     batch.check_target(output, None, overwrite)
+    _spare([key_file, passphrase_file], [output])
     keys = KeySource(key_file, passphrase_file, strict_keys)
     key = keys.secret().under(keys.fresh())
     second = Key.generate()

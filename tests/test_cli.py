@@ -742,6 +742,7 @@ def begun(args, engine="FakeEngine", death=None):
 def at_work():
     """What :func:`begun` begins."""
     order = json.loads(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests run in the background
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("anonface.pipeline.Engine", {"FakeEngine": FakeEngine, "Hesitant": Hesitant}[order["engine"]])
         patch.setattr(cli, "_fetch_missing", lambda: None)
@@ -861,6 +862,26 @@ def test_where_no_journal_can_be_kept_the_run_goes_on(anonface, key, monkeypatch
     monkeypatch.setattr("anonface.batch.journal_folder", lambda *_: Path("k.bin"))
     code, _, err = anonface("anonymize", "album", "top.png", "--key-file", key)
     assert code == 0 and "without a journal" in err
+
+
+@pytest.mark.parametrize("option", ["--sidecar", "--report", "-o"])
+def test_a_key_is_never_written_over(anonface, key, option):
+    photo("a.png")
+    line = Path("k.png")
+    line.write_bytes(key.read_bytes())
+    line.chmod(0o600)
+    code, _, err = anonface("anonymize", "a.png", "--key-file", "k.png", option, "k.png", "--overwrite")
+    assert code == 10 and "choose another output" in err
+    assert line.read_bytes() == key.read_bytes() and names(".") == ["a.png", "k.bin", "k.png"]
+
+
+def test_a_record_that_is_read_is_never_written_over(anonface, key):
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key, "--sidecar", "a.anf")[0] == 0
+    record = Path("a.anf").read_bytes()
+    args = ["recover", "a.anon.png", "--key-file", key, "--sidecar", "a.anf", "--overwrite"]
+    assert anonface(*args, "--report", "a.anf")[0] == 10 and Path("a.anf").read_bytes() == record
+    assert anonface(*args)[0] == 0
 
 
 # --- Seals -----------------------------------------------------------------------------------------------------------
