@@ -1,6 +1,6 @@
 """What a face costs: seconds by stage and batch size, memory, and how far both are from what the machine could do.
 
-OMP_WAIT_POLICY=PASSIVE python benchmarks/faces.py [--device cuda] [--repeat 5] [--skip-command]
+GOMP_SPINCOUNT=10000 python benchmarks/faces.py [--device cuda] [--repeat 5] [--skip-command]
 
 Each stage is held against its counted operations (multiply and add count as two) over the rate at which this machine
 multiplies large matrices, and the whole against the networks of the iFADIT authors in their layout, with random weights

@@ -1,6 +1,6 @@
 """What sealing costs on a photo of 12 megapixels: time and memory, held against the file and against the whole job.
 
-OMP_WAIT_POLICY=PASSIVE python benchmarks/sealing.py [--repeat 5] [--skip-job]
+GOMP_SPINCOUNT=10000 python benchmarks/sealing.py [--repeat 5] [--skip-job]
 
 The photo is the large one of examples/, scaled up, with camera-like noise, as a JPEG of quality 92. Memory is what
 Python holds at most, by tracemalloc, from reading the file to the sealed output, less the encoded picture, which a job

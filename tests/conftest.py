@@ -2,5 +2,5 @@
 
 import os
 
-# As the command line does it: threads that spin while they wait slow a shared machine down. Read when torch is loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# As the command line does it: threads wait awake for a moment, then sleep. Read when torch is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
