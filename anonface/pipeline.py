@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anonface.backends.base import Backend, Parameter, build
+from anonface.backends.base import Backend, Imprinting, Parameter, build
 from anonface.container import FaceEntry, FaceReport, Header
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.faces import align, blend, parse, people
@@ -32,6 +32,7 @@ Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
 MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
 # Where FFHQ's alignment puts the five points in its square: eyes, nose tip, mouth corners; and the face's box.
 ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
+SAME_FACE = 0.25  # of its quad's side: how far the corners of a face may be found from where it was put
 ALIGNED_CENTRE, ALIGNED_SIDE = np.array([[0.5, 0.56]]), 0.6
 
 
@@ -152,7 +153,10 @@ class Engine:
         synth = [face for face in located if face.obstacle is None]
         # keys count the faces that are synthesised, in the order of the header
         keys = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
-        result = self._replace(result, [face.quad for face in synth], keys, self.backend, self.backend.anonymize)
+        cuts = [self._cut(result, face.quad, self.parser) for face in synth]
+        result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize)
+        if isinstance(self.backend, Imprinting):
+            result = self._imprint(result, cuts, keys, self.backend, consistent)
         header = Header(
             backend=self.backend.name,
             parameters={**self.backend.parameters(), "parser": self.parser},
@@ -193,7 +197,8 @@ class Engine:
             backend, parser = self._fitting(header, pixels)
         synth = [face.quad for i, face in enumerate(found) if face.obstacle is None and i not in kept]
         keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
-        result = self._replace(pixels, synth, keys, backend, backend.recover, parser)
+        cuts = [self._cut(pixels, quad, parser) for quad in synth]
+        result = self._replace(pixels, cuts, keys, backend, backend.recover)
         return Recovered(result, _report(found, kept))
 
     def _fitting(self, header: Header, pixels: Pixels) -> tuple[Backend, str]:
@@ -272,17 +277,8 @@ class Engine:
         mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
         return _Cut(quad, crop, blend.soften(parse.face_mask(crop, mesh, size, parser)))
 
-    def _replace(
-        self,
-        pixels: Pixels,
-        quads: list[Quad],
-        keys: list[FaceKey],
-        backend: Backend,
-        run: Render,
-        parser: str | None = None,
-    ) -> Pixels:
-        """Render every quad's face anew and blend it in; crops of one size go to the backend together."""
-        cuts = [self._cut(pixels, quad, parser or self.parser) for quad in quads]
+    def _replace(self, pixels: Pixels, cuts: list[_Cut], keys: list[FaceKey], backend: Backend, run: Render) -> Pixels:
+        """Render every cut's face anew and blend it in; crops of one size go to the backend together."""
         by_size: dict[int, list[int]] = {}
         for i, cut in enumerate(cuts):
             by_size.setdefault(len(cut.crop), []).append(i)
@@ -291,7 +287,7 @@ class Engine:
         for members in by_size.values():
             for start in range(0, len(members), self.batch_size):
                 batch = members[start : start + self.batch_size]
-                faces = torch.stack([_to_tensor(cuts[i].crop) for i in batch])
+                faces = _to_tensor(np.stack([cuts[i].crop for i in batch]))
                 masks = torch.stack([torch.from_numpy(cuts[i].soft)[None] for i in batch])
                 with _clear_memory_errors():
                     images = run(faces, masks, [keys[i] for i in batch])
@@ -304,6 +300,26 @@ class Engine:
                 lit = blend.match_light(render, cut.crop, shown[i])
                 render = blend.match_grain(lit, cut.crop, shown[i])
             result = blend.paste(result, render, shown[i], cut.quad)
+        return result
+
+    def _imprint(
+        self, pixels: Pixels, cuts: list[_Cut], keys: list[FaceKey], backend: Imprinting, consistent: bool
+    ) -> Pixels:
+        """Let the backend correct the finished faces, each looked at as recovery will: by the quads of the header, or
+        where there will be none, by those that a search of the finished photo finds."""
+        found = [face.quad for face in self._locate(pixels, (), faceless=True)] if consistent and cuts else []
+        result = pixels
+        for cut, key in zip(cuts, keys, strict=True):
+            quad = min(found, key=lambda q: float(np.abs(q - cut.quad).max()), default=cut.quad)
+            if np.abs(quad - cut.quad).max() > SAME_FACE * align.side_of(cut.quad):
+                quad = cut.quad
+            shown = align.crop(result, cut.quad, len(cut.crop))
+            frame = torch.from_numpy(align.frame(quad, cut.quad))[None].float()
+            faces, mask = _to_tensor(np.stack([shown, cut.crop])), torch.from_numpy(cut.soft)[None, None]
+            with _clear_memory_errors():
+                pattern = backend.imprint(faces[:1], faces[1:], mask, frame, key)
+            if pattern is not None:
+                result = blend.add(result, (127.5 * pattern)[0].permute(1, 2, 0).numpy(), cut.quad)
         return result
 
 
@@ -375,8 +391,9 @@ def _report(found: list[_Located], kept: dict[int, str]) -> list[FaceReport]:
     ]
 
 
-def _to_tensor(crop: Pixels) -> torch.Tensor:
-    return torch.from_numpy(crop).permute(2, 0, 1).float() / 127.5 - 1
+def _to_tensor(crops: Pixels) -> torch.Tensor:
+    """uint8 [B, R, R, 3] -> [B, 3, R, R] in [-1, 1]."""
+    return torch.from_numpy(crops).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
 def _to_pixels(image: torch.Tensor) -> Pixels:

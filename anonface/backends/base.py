@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from anonface.errors import UsageError
 
@@ -49,6 +49,25 @@ class Backend(Protocol):
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """The inverse of :meth:`anonymize`, from what can be seen of the anonymized photo."""
+        ...
+
+
+@runtime_checkable
+class Imprinting(Protocol):
+    """A backend that corrects finished photos, faintly, so that recovery reads what was meant."""
+
+    def imprint(self, shown: Tensor, face: Tensor, mask: Tensor, frame: Tensor, key: FaceKey) -> Tensor | None:
+        """What to add to one finished face, or None.
+
+        Args:
+            shown: the face's crop of the finished photo, [1, 3, R, R] in [-1, 1].
+            face, mask: what :meth:`Backend.anonymize` was given, [1, 3, R, R] and [1, 1, R, R].
+            frame: [1, 2, 3], the part of the crop that recovery will take for the aligned face, as an affine map of
+                ``F.affine_grid``: a new face's landmarks do not lie quite as the old one's.
+
+        Returns:
+            [1, 3, r, r] in units of ``shown``, over the whole crop, 0 where the mask is 0.
+        """
         ...
 
 

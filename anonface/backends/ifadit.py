@@ -3,7 +3,8 @@
     anonymize   w = M(T(E_ID(X), s), E_Attr(X))              (equation 9)
     recover     w = M(T^-1(C(E_ID(X'')), s), E_Attr(X''))    (equation 10)
 
-followed by latent refinement against the same codes (``refine.py``). The flow runs in float64 on the CPU, so that its
+followed by latent refinement against the same codes (``refine.py``); in the finished photo a faint pattern makes the
+code exact (``imprint.py``). The flow runs in float64 on the CPU, so that its
 inverse is the same on every machine.
 """
 
@@ -22,7 +23,9 @@ from torch import Tensor
 from anonface import weights
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
-from anonface.backends.refine import Networks, RefineParams, match_tones, refine, shrink
+from anonface.backends.imprint import ImprintParams, imprint
+from anonface.backends.looks import shrink
+from anonface.backends.refine import Networks, RefineParams, match_tones, refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
@@ -39,7 +42,7 @@ class IFADITSettings:
     """What one photo's recovery must repeat.
 
     Attributes:
-        refine: refinement steps each way; 0 is the networks alone.
+        refine: refinement steps each way, and steps of the imprint; 0 is the networks alone.
         free: which of CONDITIONS the key may change, comma-separated; the others stay as they are.
     """
 
@@ -106,6 +109,7 @@ class IFADIT:
         )
         self.keygen = KeyGen(self.flow.params)
         self.refinement = RefineParams(steps=self.settings.refine)
+        self.imprinting = ImprintParams(steps=self.settings.refine)
 
     def parameters(self) -> dict[str, Parameter]:
         freed = {"free": self.settings.free} if self.settings.free else {}
@@ -114,8 +118,10 @@ class IFADIT:
     def under(self, settings: Settings) -> IFADIT:
         """The same loaded networks under other settings, a header's for instance."""
         other = copy.copy(self)
-        other.settings = IFADITSettings.of({**self.parameters(), **settings})
+        # what a header does not say of freed conditions is that none were; only steps may come from elsewhere
+        other.settings = IFADITSettings.of({"refine": self.settings.refine, **settings})
         other.refinement = replace(self.refinement, steps=other.settings.refine)
+        other.imprinting = replace(self.imprinting, steps=other.settings.refine)
         return other
 
     def digest(self) -> bytes:
@@ -128,10 +134,18 @@ class IFADIT:
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited."""
-        free = self.settings.free
-        pairs = zip(faces, keys, strict=True)
-        hide = [self.flow(self.embed(face[None]), self.keygen([key], free)) for face, key in pairs]
-        return self._render(faces, masks, torch.cat(hide))
+        return self._render(faces, masks, torch.cat([self.hide(f[None], k) for f, k in zip(faces, keys, strict=True)]))
+
+    def hide(self, face: Tensor, key: FaceKey) -> Tensor:
+        """T(E_ID(X), s) of one face, the code of whom it is to become: [1, 448], float64 on the CPU."""
+        return self.flow(self.embed(face), self.keygen([key], self.settings.free))
+
+    def imprint(self, shown: Tensor, face: Tensor, mask: Tensor, frame: Tensor, key: FaceKey) -> Tensor | None:
+        if self.imprinting.steps == 0:
+            return None
+        target = self.hide(face, key).float().to(self.device)
+        shown, mask, frame = (x.to(self.device) for x in (shown, mask, frame))
+        return imprint(shown, mask, target, frame, self.networks.encoder, self.imprinting).cpu()
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         back = []

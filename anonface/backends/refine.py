@@ -7,7 +7,6 @@ stay with the photo. Each face is optimised alone, so results do not depend on w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from anonface.backends.looks import luma, schedule, shrink, views
+from anonface.faces.align import EYES, LIPS
 from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper
 from anonface.models.identity import KEPT, IdentityEncoder
@@ -29,13 +30,8 @@ LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
 COARSE = 9  # latents that shape; those after them colour and texture
 REACH = 3.0  # standard deviations of a whitened latent: beyond, the generator draws nothing natural
 MONOCHROME = (0.01, 0.03)  # spread of a face's hues: below the first the photo is grey or tinted, above the second not
-LUMA = (0.299, 0.587, 0.114)
-EXPRESSIVE = (  # rows of the 468-point mesh: the rims of the eyes and of the mouth
-    (33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246),
-    (263, 249, 390, 373, 374, 380, 381, 382, 362, 398, 384, 385, 386, 387, 388, 466),
-    (61, 146, 91, 181, 84, 17, 314, 405, 321, 375, 291, 409, 270, 269, 267, 0, 37, 39, 40, 185),
-    (78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191),
-)
+INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
+EXPRESSIVE = (EYES[:16], EYES[16:], LIPS, INNER_LIPS)  # rows of the mesh: the rims of the eyes and of the mouth
 GAZE_GRID = 64  # cells along the side on which eyes and mouth are compared
 TONE_REACH = 2.0  # standard deviation of the blur, in cells
 
@@ -107,11 +103,11 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
     change = torch.zeros_like(start, requires_grad=True)
     optimiser = torch.optim.Adam([change], lr=params.rate, betas=(0.9, 0.95))
     for step in range(params.steps):
-        optimiser.param_groups[0]["lr"] = params.rate * _schedule(step / params.steps)
+        optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
         u = (start + pace * change).clamp(-REACH, REACH)
         render = networks.generator.synthesize(mapper.to_w(u), params.side)
         toned = match_tones(render, face, mask)
-        seen = _views(composite(face, toned, mask), step, params.views)
+        seen = views(composite(face, toned, mask), step, params.views)
         code = networks.encoder(seen)
         loss = params.identity * (1 - F.cosine_similarity(code, target)).mean()
         loss = loss + params.leave * (F.cosine_similarity(code, source) - near).clamp_min(0).mean()
@@ -143,7 +139,7 @@ def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
 
 def _expression(mesh: Tensor) -> Tensor:
     """Landmarks [B, 468, 2] -> those of eyes and lips, each about its own middle."""
-    parts = [mesh[:, list(rows)] for rows in EXPRESSIVE]
+    parts = [mesh[:, rows] for rows in EXPRESSIVE]
     return torch.cat([part - part.mean(1, keepdim=True) for part in parts], dim=1)
 
 
@@ -152,7 +148,7 @@ def _eyes_and_mouth(mesh: Tensor) -> Tensor:
     cells = (torch.arange(GAZE_GRID, dtype=mesh.dtype, device=mesh.device) + 0.5) / GAZE_GRID
     bells = []
     for rows in EXPRESSIVE[:3]:
-        part = mesh[:, list(rows)]
+        part = mesh[:, rows]
         x, y = part.mean(1)[:, :, None].unbind(1)
         reach = (part[..., 0].amax(1) - part[..., 0].amin(1))[:, None] * 0.4
         across, down = (torch.exp(-0.5 * ((cells - m) / r) ** 2) for m, r in ((x, reach), (y, reach * 0.7)))
@@ -163,8 +159,7 @@ def _eyes_and_mouth(mesh: Tensor) -> Tensor:
 
 def _contrast(picture: Tensor) -> Tensor:
     """What is lighter or darker than its surroundings, [B, 1, 64, 64]."""
-    luma = (picture * picture.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
-    cells = F.adaptive_avg_pool2d(luma, GAZE_GRID)
+    cells = F.adaptive_avg_pool2d(luma(picture), GAZE_GRID)
     return cells - F.avg_pool2d(cells, 9, 1, 4, count_include_pad=False)
 
 
@@ -180,13 +175,12 @@ def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
 
 
 def _as_colourful(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-    weights = face.new_tensor(LUMA)[:, None, None]
-    hues = face - (face * weights).sum(1, keepdim=True)
+    hues = face - luma(face)
     area = mask.sum((2, 3), keepdim=True).clamp_min(1.0)
     tint = (hues * mask).sum((2, 3), keepdim=True) / area
     spread = (((hues - tint).square() * mask).sum((1, 2, 3), keepdim=True) / (3 * area)).sqrt()
     low, high = MONOCHROME
-    grey = (render * weights).sum(1, keepdim=True)
+    grey = luma(render)
     return grey + ((spread - low) / (high - low)).clamp(0, 1) * (render - grey)
 
 
@@ -203,30 +197,3 @@ def _blurred(picture: Tensor, mask: Tensor) -> Tensor:
     kernel = torch.exp(-0.5 * ((cells[:, None] - cells[None]) / TONE_REACH) ** 2)
     blur = lambda x: kernel @ x @ kernel  # noqa: E731
     return blur(values) / (blur(weight) + 1e-3)
-
-
-def shrink(image: Tensor, side: int) -> Tensor:
-    """Area average to ``side`` px; an image of that side is returned as it is."""
-    return image if image.shape[-1] == side else F.adaptive_avg_pool2d(image, side)
-
-
-def _schedule(progress: float) -> float:
-    """Learning rate over a run, in shares of the highest: a short rise, then a cosine fall to a tenth."""
-    if progress < 0.1:
-        return 0.2 + 8 * progress
-    return 0.55 + 0.45 * math.cos((progress - 0.1) / 0.9 * math.pi)
-
-
-def _views(picture: Tensor, step: int, count: int) -> Tensor:
-    """The picture as other alignments would show it, so that the code is met and the encoder not just fooled.
-
-    Shifts and scales run through a fixed low-discrepancy sequence: no random state, the same on every device.
-    """
-    views = [picture]
-    for i in range(count - 1):
-        n = step * (count - 1) + i + 1
-        dx, dy, ds = ((n * phi) % 1 - 0.5 for phi in (0.8191725134, 0.6710436067, 0.5497004779))
-        theta = picture.new_tensor([[[1 + 0.05 * ds, 0, 0.03 * dx], [0, 1 + 0.05 * ds, 0.03 * dy]]])
-        grid = F.affine_grid(theta, list(picture.shape), align_corners=False)
-        views.append(F.grid_sample(picture, grid, padding_mode="reflection", align_corners=False))
-    return torch.cat(views)

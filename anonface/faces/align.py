@@ -45,6 +45,11 @@ CHEEK_LEFT, CHEEK_RIGHT = 234, 454
 OVAL = [10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377]
 OVAL += [152, 148, 176, 149, 150, 136, 172, 58, 132, 93, 234, 127, 162, 21, 54, 103, 67, 109]
 
+# The rims of the eyes, 16 rows each, and the outer rim of the lips.
+EYES = [33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246]
+EYES += [362, 382, 381, 380, 374, 373, 390, 249, 263, 466, 388, 387, 386, 385, 384, 398]
+LIPS = [61, 146, 91, 181, 84, 17, 314, 405, 321, 375, 291, 409, 270, 269, 267, 0, 37, 39, 40, 185]
+
 # What can be synthesised. Below 16 px between the eyes' centres the quad wanders by more than 2 px of a 256-px crop.
 # Beyond the turns below it no longer frames the face as a generator knows it (the mesh flattens profiles: 55 degrees
 # by its depth are some 65 in truth).
@@ -82,6 +87,14 @@ def crop_to_photo(quad: Points, size: int) -> Matrix:
 def photo_to_crop(quad: Points, size: int) -> Matrix:
     """The exact inverse of :func:`crop_to_photo`."""
     return np.asarray(cv2.invertAffineTransform(crop_to_photo(quad, size)))
+
+
+def frame(inner: Points, outer: Points) -> Matrix:
+    """Where one quad lies in another: the affine ``[2, 3]`` matrix from the inner one's coordinates to the outer one's,
+    each -1..1 over its own square."""
+    matrix = photo_to_crop(outer, 2) @ np.vstack([crop_to_photo(inner, 2), (0, 0, 1)])
+    matrix[:, 2] += matrix[:, :2].sum(1) - 1
+    return matrix
 
 
 def transform(matrix: Matrix, points: Points) -> Points:

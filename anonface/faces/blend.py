@@ -169,6 +169,33 @@ def paste(photo: Pixels, render: Pixels, soft: Mask, quad: Points) -> Pixels:
     return pasted
 
 
+def add(photo: Pixels, pattern: NDArray[np.float32], quad: Points) -> Pixels:
+    """Add a pattern to what a photo shows in a quad.
+
+    Args:
+        photo: uint8 ``[H, W, 3]``; left as it is.
+        pattern: float32 ``[S, S, 3]``, grey levels.
+        quad: where the pattern belongs.
+
+    Returns:
+        A new photo. Pixels on which the pattern is 0 are those of ``photo``.
+    """
+    summed = photo.copy()
+    box = _bounds(quad, photo.shape)
+    if box is None:
+        return summed
+    rows, columns = box
+    size = max(1, round(side_of(quad)))
+    if size < len(pattern):
+        pattern = np.asarray(cv2.resize(pattern, (size, size), interpolation=cv2.INTER_AREA), np.float32)
+    matrix = crop_to_photo(quad, len(pattern))
+    matrix[:, 2] -= (columns.start, rows.start)
+    extent = (columns.stop - columns.start, rows.stop - rows.start)
+    laid = cv2.warpAffine(pattern, index_matrix(matrix), extent, flags=cv2.INTER_CUBIC)
+    summed[rows, columns] = np.rint(np.clip(summed[rows, columns] + laid, 0, 255))
+    return summed
+
+
 def mosaic(photo: Pixels, quad: Points) -> Pixels:
     """Cover the ellipse that fills a quad with a coarse mosaic.
 

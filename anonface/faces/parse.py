@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from anonface import weights
 from anonface.errors import UsageError
-from anonface.faces.align import NOSE_TIP, OVAL
+from anonface.faces.align import EYES, LIPS, NOSE_TIP, OVAL
 from anonface.faces.detect import Pixels, Points
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ SPECK = 0.003  # of the outline's area: what is smaller is neither face nor occl
 FLOATING = ("hair", "glasses")  # what may lie amid a face without reaching its rim
 
 BROWS = [70, 63, 105, 66, 107, 55, 65, 52, 53, 46, 300, 293, 334, 296, 336, 285, 295, 282, 283, 276]
-EYES = [33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246]
-EYES += [362, 382, 381, 380, 374, 373, 390, 249, 263, 466, 388, 387, 386, 385, 384, 398]
-LIPS = [61, 146, 91, 181, 84, 17, 314, 405, 321, 375, 291, 409, 270, 269, 267, 0, 37, 39, 40, 185]
 NOSE = [168, 6, 197, 195, 5, 4, 1, 2, 98, 327, 129, 358, 48, 278]
 NOSE_BRIDGE = 168
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anonface.backends.refine import LandmarkNetwork, mesh_in_crop
-from anonface.faces.align import OVAL
-from anonface.faces.parse import BROWS, EYES, LIPS
+from anonface.faces.align import EYES, LIPS, OVAL
+from anonface.faces.parse import BROWS
 from anonface.models.face_parser import CLASSES
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import draw_latents

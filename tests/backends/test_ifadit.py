@@ -69,11 +69,24 @@ def test_settings_are_checked_and_known_to_the_header(backend):
 
 def test_what_is_freed_is_known_to_the_header_and_mirrored_by_some_keys(backend):
     assert backend.under({"free": "age,sex"}).parameters() == {"refine": 8, "free": "sex,age"}
+    # a header that says nothing of freed conditions has none, whatever this engine frees
+    assert backend.under({"free": "sex"}).under({"refine": 2}).parameters() == {"refine": 2}
     keys = face_keys(16)
     assert torch.equal(backend.keygen(keys).mirror, torch.ones(16, 4, dtype=torch.float64))
     mirror = backend.keygen(keys, "age").mirror
     assert torch.equal(mirror[:, :2], torch.ones(16, 2, dtype=torch.float64))
     assert torch.equal(mirror[:, 2], mirror[:, 3]) and 2 < (mirror[:, 2] < 0).sum() < 14
+
+
+def test_the_imprint_carries_the_code_of_whom_the_face_became(backend, faces, masks):
+    key, frame = face_keys(1)[0], torch.tensor([[[1.0, 0, 0], [0, 1, 0]]])
+    face, mask = faces[:1], masks[:1]
+    shown = blend(face, backend.anonymize(face, mask, [key]), mask)
+    pattern = backend.imprint(shown, face, mask, frame, key)
+    finished = ((shown + F.interpolate(pattern, (256, 256), mode="bicubic") + 1) * 127.5).round() / 127.5 - 1
+    before, after = (float((backend.embed(x) * backend.hide(face, key)).sum()) for x in (shown, finished))
+    assert after > before + 0.08
+    assert backend.under({"refine": 0}).imprint(shown, face, mask, frame, key) is None
 
 
 def test_an_unknown_backend_is_refused():

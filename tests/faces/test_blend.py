@@ -136,9 +136,26 @@ def test_cutting_out_and_pasting_back_gives_the_photo() -> None:
     assert np.abs(back.astype(int) - photo).max() <= 3
 
 
+def test_adding_a_pattern_on_the_grid_is_exact_and_changes_nothing_elsewhere() -> None:
+    photo, pattern = plain(100, 120, 140, size=300), np.zeros((64, 64, 3), np.float32)
+    pattern[16:48, 16:48] = (2.0, -3.4, 300.0)
+    added = blend.add(photo, pattern, align.square(np.array([62.0, 52.0]), 64.0, 0.0))
+    expected = photo.copy()
+    expected[36:68, 46:78] = (102, 117, 255)
+    assert np.array_equal(added, expected) and (photo == plain(100, 120, 140, size=300)).all()
+
+
+def test_adding_a_pattern_to_a_small_face_keeps_its_mean() -> None:
+    stripes = np.zeros((128, 128, 3), np.float32)
+    stripes[:, ::2] = 20.0
+    added = blend.add(plain(90, 90, 90, size=100), stripes, align.square(np.array([50.0, 50.0]), 40.0, 0.3))
+    assert abs(float(added[42:58, 42:58].mean()) - 100) < 1
+
+
 def test_a_quad_beyond_the_photo_changes_nothing() -> None:
     quad = align.square(np.array([-500.0, 50.0]), 100.0, 0.0)
     photo = noise(1, 100, 100)
+    assert np.array_equal(blend.add(photo, np.ones((8, 8, 3), np.float32), quad), photo)
     assert np.array_equal(blend.paste(photo, noise(2), disc(), quad), photo)
     assert np.array_equal(blend.mosaic(photo, quad), photo)
 

@@ -36,7 +36,7 @@ def at(mask: parse.Mask, points: Points) -> parse.Mask:
 def test_the_features_are_in_and_the_background_is_out(crop: Pixels, landmarks: Points, parser: str) -> None:
     mask = parse.face_mask(crop, landmarks, SIZE, parser)
     assert mask.dtype == np.float32 and mask.shape == (SIZE, SIZE) and set(np.unique(mask)) == {0.0, 1.0}
-    assert at(mask, landmarks[parse.EYES + parse.NOSE + parse.LIPS]).all()
+    assert at(mask, landmarks[align.EYES + parse.NOSE + align.LIPS]).all()
     assert at(mask, landmarks[parse.BROWS]).mean() > 0.7  # a fringe hangs into them
     assert mask[:20].sum() == mask[-10:].sum() == mask[:, :20].sum() == mask[:, -20:].sum() == 0
     assert 0.15 < mask.mean() < 0.4

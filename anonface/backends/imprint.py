@@ -1,0 +1,75 @@
+"""The imprint: a faint pattern by which a finished face says exactly who it stands for.
+
+Refinement moves latents, and no natural face meets its target code exactly; recovery then starts from a code that is
+half noise. What is missing is written into the finished picture: each pixel may move by a few grey levels, less where
+the picture is plain, so that the identity encoder reads the target code from it. The pattern is wider than a pixel and
+sought over jittered looks, so that it outlasts 8-bit rounding, JPEG and a fresh alignment. It holds nothing but the
+keyed code: a wrong key reads another person from it, as it does from the face itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anonface.backends.looks import luma, schedule, shrink, views
+from anonface.models.identity import IdentityEncoder
+
+NEIGHBOURHOOD = 7  # px across, within which the picture's own contrast is measured
+
+
+@dataclass(frozen=True)
+class ImprintParams:
+    """Steps, the pattern's side in px, Adam's rate, jittered looks a step, and how far a pixel may move.
+
+    ``levels`` is that distance in grey levels where the picture's contrast is ordinary, ``plain`` the share of it that
+    a plain one is allowed, ``busy`` the most in shares of it.
+    """
+
+    steps: int = 30
+    side: int = 128
+    rate: float = 0.2
+    views: int = 2
+    levels: float = 3.0
+    plain: float = 0.5
+    busy: float = 2.0
+
+
+def imprint(
+    shown: Tensor, mask: Tensor, target: Tensor, frame: Tensor, encoder: IdentityEncoder, params: ImprintParams
+) -> Tensor:
+    """The pattern that is to be added to one finished face.
+
+    Args:
+        shown: the finished picture of the aligned face, [1, 3, R, R] in [-1, 1], with R at least ``params.side``.
+        mask: soft mask [1, 1, R, R] in 0..1, 1 where pixels may change.
+        target: unit code [1, 448].
+        frame: [1, 2, 3], where recovery will look within the picture, as ``F.affine_grid`` takes it.
+
+    Returns:
+        [1, 3, side, side], in units of ``shown``; 0 outside the mask, grey in a grey picture.
+    """
+    picture, cover = shrink(shown, params.side), shrink(mask, params.side)
+    room = _room(picture, params) * cover
+    hues = 1 if bool((shown == shown[:, :1]).all()) else 3
+    pattern = torch.zeros_like(picture[:, :hues], requires_grad=True)
+    optimiser = torch.optim.Adam([pattern], lr=params.rate)
+    for step in range(params.steps):
+        optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
+        seen = views(picture + room * pattern.tanh(), step, params.views, frame)
+        loss = 1 - F.cosine_similarity(encoder(seen), target).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return (room * pattern.detach().tanh()).expand_as(picture)
+
+
+def _room(picture: Tensor, params: ImprintParams) -> Tensor:
+    """How far each pixel may move: Weber's law, the eye sees a pattern less where there is contrast anyway."""
+    light = luma(picture)
+    blur = lambda x: F.avg_pool2d(x, NEIGHBOURHOOD, 1, NEIGHBOURHOOD // 2, count_include_pad=False)  # noqa: E731
+    contrast = (blur(light.square()) - blur(light).square()).clamp_min(0).sqrt()
+    return params.levels / 127.5 * (params.plain + 4 * contrast).clamp_max(params.busy)

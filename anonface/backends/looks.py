@@ -1,0 +1,61 @@
+"""How an optimisation looks at a face: resized, jittered, as light and dark; and how its rate runs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LUMA = (0.299, 0.587, 0.114)
+
+
+def luma(picture: Tensor) -> Tensor:
+    """[B, 3, H, W] -> [B, 1, H, W], in the same units."""
+    return (picture * picture.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
+
+
+def shrink(image: Tensor, side: int) -> Tensor:
+    """Area average to ``side`` px; an image of that side is returned as it is."""
+    return image if image.shape[-1] == side else F.adaptive_avg_pool2d(image, side)
+
+
+def schedule(progress: float) -> float:
+    """Learning rate over a run, in shares of the highest: a short rise, then a cosine fall to a tenth."""
+    if progress < 0.1:
+        return 0.2 + 8 * progress
+    return 0.55 + 0.45 * math.cos((progress - 0.1) / 0.9 * math.pi)
+
+
+def views(picture: Tensor, step: int, count: int, frame: Tensor | None = None) -> Tensor:
+    """The picture as other alignments would show it, so that a code is met and the encoder not just fooled.
+
+    Shifts and scales run through a fixed low-discrepancy sequence: no random state, the same on every device.
+
+    Args:
+        picture: [1, 3, R, R].
+        step: the number of the step; the sequence goes on from step to step.
+        count: looks to return. The first is the picture itself, or what lies in the frame.
+        frame: [1, 2, 3] affine map as ``F.affine_grid`` takes it, the part of the picture that is looked at.
+
+    Returns:
+        [count, 3, R, R].
+    """
+    looks = [picture if frame is None else _through(picture, frame)]
+    for i in range(count - 1):
+        n = step * (count - 1) + i + 1
+        dx, dy, ds = ((n * phi) % 1 - 0.5 for phi in (0.8191725134, 0.6710436067, 0.5497004779))
+        jitter = picture.new_tensor([[[1 + 0.05 * ds, 0, 0.03 * dx], [0, 1 + 0.05 * ds, 0.03 * dy]]])
+        looks.append(_through(picture, jitter if frame is None else _after(frame, jitter)))
+    return torch.cat(looks)
+
+
+def _through(picture: Tensor, frame: Tensor) -> Tensor:
+    grid = F.affine_grid(frame, list(picture.shape), align_corners=False)
+    return F.grid_sample(picture, grid, padding_mode="reflection", align_corners=False)
+
+
+def _after(outer: Tensor, inner: Tensor) -> Tensor:
+    """The affine map that applies ``inner`` first and then ``outer``."""
+    return torch.cat([outer[:, :, :2] @ inner[:, :, :2], outer[:, :, :2] @ inner[:, :, 2:] + outer[:, :, 2:]], dim=2)
