@@ -74,12 +74,7 @@ def test_a_grey_picture_stays_grey(face, mask, target):
 def test_the_pattern_is_made_for_the_frame_that_recovery_sees(face, mask, target):
     encoder = Projection()
     moved = torch.tensor([[[1.0, 0, 0.2], [0, 1, -0.1]]])
-    look = lambda picture: F.grid_sample(  # noqa: E731
-        picture,
-        F.affine_grid(moved, list(picture.shape), align_corners=False),
-        padding_mode="reflection",
-        align_corners=False,
-    )
+    look = lambda picture: views(picture, 0, 1, moved)  # noqa: E731
     small = F.adaptive_avg_pool2d(face, 32)
     here, there = (imprint(face, mask, target, frame, encoder, PARAMS) for frame in (WHOLE, moved))
     assert agreement(encoder, look(small + there), target) > agreement(encoder, look(small + here), target) + 0.02
