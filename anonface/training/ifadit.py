@@ -179,11 +179,12 @@ def _principal_latents(mapper: LatentMapper, mapping: MappingNetwork, count: int
 
 
 class FlowWarmUp(Objective):
-    """Brings flow and compensation to a good start without rendering: equations 15-19 on codes, and two more demands.
+    """Brings flow and compensation to a good start without rendering: equations 15-19 on codes, and three more demands.
 
     ``faces``: hidden codes shall lie as near to codes of faces as those do to each other, since only such a code can be
-    rendered. ``right`` is asked of noisy codes, as far from the hidden ones as re-embedded renders were found to be, so
-    that noise does not grow on the way back.
+    rendered. ``spectrum``: their energy shall lie where that of faces lies (codes are sorted by variance, and what is
+    hidden in coordinates that no face moves never arrives). ``right`` is asked of noisy codes, as far from the hidden
+    ones as re-embedded renders were found to be, so that noise does not grow on the way back.
     """
 
     NOISE = (0.5, 1.4)  # tangent of the angle between a hidden code and what is seen of it
@@ -193,6 +194,7 @@ class FlowWarmUp(Objective):
     ) -> None:
         self.flow, self.compensation, self.codes = flow, compensation, codes
         self.mapping, self.batch = mapping, batch
+        self.shares = self._shares(codes).mean(0)
         _key_statistics(flow, mapping)
         flow.neutral.copy_(codes[:, : flow.params.kept].mean(0))
 
@@ -215,14 +217,20 @@ class FlowWarmUp(Objective):
             "wrong": theta_plus(self.flow.inverse(seen, wrong), z),
             "compensation": theta_minus(seen, hidden.detach()),
             "faces": 1 - near,
+            "spectrum": 5 * (self._shares(hidden).sqrt() - self.shares.sqrt()).square().sum(1).mean(),
         }
+
+    def _shares(self, codes: Tensor) -> Tensor:
+        """How the energy of codes [B, 448] is spread over the blocks of the keyed mix, [B, 12]."""
+        p = self.flow.params
+        return codes[:, p.kept :].square().unflatten(1, (-1, p.mix)).sum(2).clamp_min(1e-8)
 
 
 def _unit_noise(codes: Tensor, faces: Tensor, rng: torch.Generator) -> Tensor:
     """Unit vectors orthogonal to ``codes``, spread as the codes of faces are: a render errs towards other faces."""
     other = faces[torch.randint(len(faces), (len(codes),), generator=rng)]
     sign = torch.randint(2, (len(codes), 1), generator=rng) * 2.0 - 1
-    noise = other * sign + 0.5 * torch.randn(codes.shape, generator=rng) / codes.shape[1] ** 0.5
+    noise = other * sign + torch.randn(codes.shape, generator=rng) * faces.std(0)
     noise = noise - (noise * codes.detach()).sum(1, keepdim=True) * codes.detach()
     return F.normalize(noise, dim=1)
 

@@ -21,7 +21,7 @@ from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.models.sif import SIF
-from anonface.training.data import FaceBank, load_bank
+from anonface.training.data import FaceBank, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, FacePool, NoiseObjective
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import Apparent, IdentityObjective, start_from_teachers
@@ -101,10 +101,15 @@ def _attributes(request: Request, progress: Progress) -> tuple[Objective, LoopSe
 
 def _flow(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     fixed, bank = _fixed(), _bank(request, progress)
-    with torch.inference_mode():
-        codes = [fixed.encoder(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)]
+    rng = torch.Generator().manual_seed(request.seed)
+    with torch.inference_mode():  # each face as it was drawn, and as two photographs show it
+        codes = [
+            fixed.encoder(faces if look == 0 else jitter(photograph(faces, rng), rng))
+            for look in range(3)
+            for faces in (bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32))
+        ]
     objective = FlowWarmUp(SIF(), IdentityCompensation(), torch.cat(codes).clone(), fixed.mapping)
-    return objective, request.settings("flow", 1500, 3e-4)
+    return objective, request.settings("flow", 2500, 3e-4)
 
 
 def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
