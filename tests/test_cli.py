@@ -1,6 +1,5 @@
 """Sessions at the command line, with an engine that costs nothing (fake.py)."""
 
-import io
 import json
 import os
 import re
@@ -19,42 +18,11 @@ from PIL import Image
 from anonface import cli
 from anonface.errors import DeviceError, WeightsError
 from anonface.imagefile import write_atomic
-from anonface.keys import Argon2, Key
+from anonface.keys import Key
 
 JOURNAL = re.compile(r"\.anonface-[0-9a-f]{16}\.journal$")
 
-
-@pytest.fixture(autouse=True)
-def room(tmp_path, monkeypatch):
-    """An empty folder to work in, the fake engine, cheap passphrases, nobody at the keyboard."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("anonface.pipeline.Engine", FakeEngine)
-    monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
-    monkeypatch.setattr(Argon2, "fresh", classmethod(lambda cls: cls(os.urandom(16), 64, 1, 1)))
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    monkeypatch.delenv("ANONFACE_PASSPHRASE", raising=False)
-    monkeypatch.delenv("ANONFACE_OFFLINE", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
-def anonface(capsys):
-    """Run a command line in this process: (exit code, stdout, stderr)."""
-
-    def run(*args):
-        capsys.readouterr()
-        code = cli.run([str(arg) for arg in args])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
-@pytest.fixture
-def key(room):
-    file = room / "k.bin"
-    cli.run(["keygen", str(file)])
-    return file
+pytestmark = pytest.mark.usefixtures("room")
 
 
 def photo(name, shade=120, size=(40, 32), **options):

@@ -1,7 +1,6 @@
 """The faults of docs/faults.md at the command line: the exit code, and what is left on the disk afterwards."""
 
 import hashlib
-import io
 import json
 import os
 import pickle
@@ -30,39 +29,11 @@ from anonface import carriers, cli, container, imagefile, pipeline, weights
 from anonface.errors import DeviceError
 from anonface.faces import align, parse
 from anonface.faces.detect import Face
-from anonface.keys import Argon2
 
 REAL_ENGINE = pipeline.Engine
 TABLE = Path(__file__).parent.parent / "docs" / "faults.md"
 
-
-@pytest.fixture(autouse=True)
-def room(tmp_path, monkeypatch):
-    """An empty folder to work in, the fake engine, cheap passphrases, nobody at the keyboard."""
-    folder = tmp_path / "room"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr("anonface.pipeline.Engine", FakeEngine)
-    monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
-    monkeypatch.setattr(Argon2, "fresh", classmethod(lambda cls: cls(os.urandom(16), 64, 1, 1)))
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    monkeypatch.delenv("ANONFACE_PASSPHRASE", raising=False)
-    monkeypatch.delenv("ANONFACE_OFFLINE", raising=False)
-    cli.run(["keygen", "k.bin"])
-    return folder
-
-
-@pytest.fixture
-def anonface(capfd):
-    """Run a command line in this process: (exit code, stdout, stderr), with what libraries say there."""
-
-    def run(*args):
-        capfd.readouterr()
-        code = cli.run([str(arg) for arg in args])
-        said = capfd.readouterr()
-        return code, said.out, said.err
-
-    return run
+pytestmark = pytest.mark.usefixtures("key")
 
 
 @pytest.fixture
