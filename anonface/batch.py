@@ -292,6 +292,11 @@ class Recovering:
             key = sealing.network_key(contents, self._key(header))
             result = _made(self.engine).recover(photo.pixels, key, header, faces=self.faces)
             pixels, faces = result.pixels, result.faces
+            if contents.tier == "none" and contents.network_key:
+                notes = (
+                    *notes,
+                    "it was rekeyed with nothing sealed in it: nobody could tell whether the old key was right",
+                )
         return Treated(
             Recovered(tier, opened.verified, faces, None, _pixels=pixels), said, notes, verified=opened.verified
         )
@@ -515,12 +520,17 @@ def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
     """Write an anonymized photo without its record.
 
     Raises:
-        ContainerError: it carries none, or is no PNG, JPEG or WebP file.
+        ContainerError: it carries none, or is itself one.
         OutputError: ``target`` must not or cannot be written.
     """
     check_target(target, source, overwrite)
     data = read_file(source)
-    bare = carriers.strip(data)
+    kind = carriers.kind(data)
+    if kind == "sidecar":
+        raise ContainerError(
+            f"{str(source)!r} is a record and no photo", "its photo carries none: there is nothing to strip"
+        )
+    bare = data if kind == "other" else carriers.strip(data)
     if bare == data:
         raise ContainerError(f"{str(source)!r} carries no anonface record", "there is nothing to strip")
     write_files([(target, bare)], overwrite)
@@ -528,11 +538,15 @@ def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
 
 def rekey(
     source: Path, old: Key | Callable[[Header | None], Key], new: Key, target: Path, *, overwrite: bool = False
-) -> None:
+) -> Verified:
     """Write an anonymized photo, or a sidecar, sealed under another key. See :func:`anonface.sealing.rekeyed`.
+
+    Returns:
+        Whether ``old`` was the right key: "yes", or "unknown" where nothing was sealed under it.
 
     Raises:
         WrongKeyError: ``old`` is not the key that it was sealed under.
+        UsageError: the two keys are one.
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
     check_target(target, source, overwrite)
@@ -540,9 +554,18 @@ def rekey(
     record = read_record(source, data)
     header = container.decode(record)
     chosen = old(header) if callable(old) else old
-    record = sealing.rekeyed(header, container.payload(record), chosen, new)
+    if chosen == new:
+        raise UsageError("the old key and the new one are the same", "`anonface keygen` makes another")
+    try:
+        record = sealing.rekeyed(header, container.payload(record), chosen, new)
+    except WrongKeyError:
+        raise WrongKeyError(
+            f"{str(source)!r} was sealed under another key than the old one given",
+            "give the key that leads it back now",
+        ) from None
     made = record if carriers.kind(data) == "sidecar" else carriers.embed(data, record)
     write_files([(target, made)], overwrite)
+    return "yes" if header.seal else "unknown"
 
 
 def format_of(target: Path) -> str:

@@ -923,14 +923,23 @@ def rekey(
     strict_keys: StrictKeys = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Seal a photo under another key, every pixel as it is. Copies under the old key stay what they are."""
+    """Seal a photo under another key, every pixel as it is. Copies under the old key stay what they are.
+
+    A photo in which nothing is sealed is given to the new key too, but nobody can tell whether the old one was right.
+    """
     from anonface.batch import rekey as rekey_photo
 
     target = output or file.with_name(f"{file.stem}.rekeyed{file.suffix}")
     _spare([old_key_file, new_key_file, passphrase_file, new_passphrase_file], [target])
     old = KeySource(old_key_file, passphrase_file, strict_keys).secret()
     new = _key_of_file(new_key_file, new_passphrase_file, strict_keys)
-    rekey_photo(file, old.of, new, target, overwrite=overwrite)
+    if rekey_photo(file, old.of, new, target, overwrite=overwrite) == "unknown":
+        _say(f"anonface: warning: nothing is sealed in {str(file)!r}, so the old key could not be checked")
+        _say(
+            f"anonface: if it is the right one, {str(target)!r} leads back under the new key: recover it and look; "
+            f"keep {str(file)!r} until then"
+        )
+        return
     _say(
         f"anonface: {str(target)!r} answers to the new key; {str(file)!r} still answers to the old one: "
         "delete it to take that away"

@@ -959,14 +959,21 @@ def test_strip(anonface, key):
     assert anonface("strip", "a.anon.stripped.png", "-o", "b.png")[0] == 8
     assert anonface("strip", "a.anon.png", "--overwrite")[0] == 0
     assert anonface("strip", "k.bin", "-o", "b.png")[0] == 8 and not Path("b.png").exists()
+    anonface("anonymize", "a.png", "--key-file", key, "-o", "c.png", "--sidecar", "c.anf")
+    code, _, err = anonface("strip", "c.anf")
+    assert code == 8 and "'c.anf' is a record and no photo" in err and "nothing to strip" in err
 
 
 def test_rekey(anonface, key, monkeypatch):
     photo("a.png")
-    anonface("keygen", "new.key")
+    for name in ("new.key", "other.key"):
+        anonface("keygen", name)
     anonface("anonymize", "a.png", "--key-file", key)
     rekey = ("rekey", "a.anon.png", "--new-key-file", "new.key")
-    assert anonface(*rekey, "--old-key-file", "new.key")[0] == 7
+    code, _, err = anonface(*rekey, "--old-key-file", "other.key")
+    assert code == 7 and "'a.anon.png' was sealed under another key" in err and "--decoy" not in err
+    code, _, err = anonface(*rekey, "--old-key-file", "new.key")
+    assert code == 2 and "are the same" in err
     assert not Path("a.anon.rekeyed.png").exists()
     code, _, err = anonface(*rekey, "--old-key-file", key)
     assert code == 0 and "'a.anon.png' still answers to the old one" in err
@@ -982,6 +989,21 @@ def test_rekey(anonface, key, monkeypatch):
     assert json.loads(anonface("inspect", "q.png", "--json")[1])["passphrase"] is None
     assert anonface("recover", "q.png", "--key-file", "new.key", "-o", "c.png")[0] == 0
     assert Path("c.png").read_bytes() == Path("a.png").read_bytes()
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_rekeying_what_is_not_sealed_promises_nothing(anonface, key, right):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    anonface("keygen", "other.key")
+    anonface("anonymize", "a.png", "--key-file", key, "--seal", "none")
+    rekey = ("rekey", "a.anon.png", "--old-key-file", key if right else "other.key", "--new-key-file", "new.key")
+    code, _, err = anonface(*rekey)
+    assert code == 0 and "could not be checked" in err and "delete" not in err
+    code, _, err = anonface("recover", "a.anon.rekeyed.png", "--key-file", "new.key", "-o", "b.png")
+    assert code == 0 and "nobody could tell" in err
+    assert (pixels("b.png") == pixels("a.png")).all() == right
+    assert anonface("rekey", "a.anon.png", "--old-key-file", key, "--new-key-file", key, "-o", "c.png")[0] == 2
 
 
 def test_no_secret_is_ever_said(anonface, key, monkeypatch):
