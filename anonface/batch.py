@@ -874,6 +874,12 @@ class Outcome:
     resumed: bool = False
     verified: Verified = "unknown"
 
+    @property
+    def exact(self) -> bool:
+        """Of a recovered photo: whether the file that was written shows every pixel of the original."""
+        lossless = FORMATS.get(self.job.target.suffix.lower()) != "jpeg"
+        return self.tier == "file" or (self.tier == "face" and lossless)
+
     def record(self) -> Record:
         """For reports and journals; names files, and holds no digest, no code of a face and no key."""
         written = self.state in WRITTEN
@@ -891,7 +897,7 @@ class Outcome:
                 for face in self.faces
             ],
             "warnings": list(self.notes),
-            **({"verified": self.verified} if self.job.direction == "recover" else {}),
+            **({"verified": self.verified, "exact": self.exact} if self.job.direction == "recover" else {}),
             "error": {"code": error.exit_code, "message": error.message, "hint": error.hint} if error else None,
         }
 

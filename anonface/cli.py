@@ -812,6 +812,8 @@ def _line(outcome: Outcome) -> str:
     left = f", {len(kept)} of them left as they are ({'; '.join(_reasons(kept))})" if kept else ""
     faces = f"{_count(len(outcome.faces), 'face')}{covered}{left}"
     tier = _TIERS[job.direction][outcome.tier]
+    if job.direction == "recover" and outcome.tier == "face" and not outcome.exact:
+        tier += ", written as JPEG and so no longer exact"
     return f"{job.source} -> {job.target}: {faces}, {tier}, {outcome.seconds:.1f} s"
 
 

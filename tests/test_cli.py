@@ -931,6 +931,28 @@ def test_face_pixels(anonface, key):
     assert (pixels("a.recovered.png") == pixels("a.jpg")).all()
 
 
+@pytest.mark.parametrize(
+    ("tier", "output", "exact"),
+    [
+        ("file", "b.png", True),
+        ("face", "b.png", True),
+        ("face", "b.webp", True),
+        ("face", "b.jpg", False),
+        ("none", "b.png", False),
+    ],
+)
+def test_exact_is_said_of_what_is_exact_alone(anonface, key, tier, output, exact):
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (32, 40, 3), np.uint8)).save("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key, "--seal", tier)[0] == 0
+    args = ["recover", "a.anon.png", "--key-file", key, "-o", output, "--report", "r.json", "--json"]
+    code, out, err = anonface(*args)
+    (entry,) = json.loads(out)["photos"]
+    assert code == 0 and json.loads(Path("r.json").read_text())["photos"] == [entry]
+    assert (entry["verified"], entry["exact"]) == ("unknown" if tier == "none" else "yes", exact)
+    assert ("no longer exact" in err) is (output == "b.jpg")
+    assert (pixels(output) == pixels("a.png")).all() == (exact or tier == "none")  # the fake engine's way back is exact
+
+
 def test_inspect_says_what_is_public_and_what_recovery_needs(anonface, key, monkeypatch):
     photo("a.png")
     for tier, need in (("file", "the key file"), ("face", "every pixel"), ("none", "networks of backend fake")):
