@@ -521,6 +521,7 @@ def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
 
     Raises:
         ContainerError: it carries none, or is itself one.
+        UsageError: ``target`` names another format than the file has: pixels are not encoded anew.
         OutputError: ``target`` must not or cannot be written.
     """
     check_target(target, source, overwrite)
@@ -533,6 +534,7 @@ def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
     bare = data if kind == "other" else carriers.strip(data)
     if bare == data:
         raise ContainerError(f"{str(source)!r} carries no anonface record", "there is nothing to strip")
+    _check_kind(source, kind, target)
     write_files([(target, bare)], overwrite)
 
 
@@ -546,7 +548,7 @@ def rekey(
 
     Raises:
         WrongKeyError: ``old`` is not the key that it was sealed under.
-        UsageError: the two keys are one.
+        UsageError: the two keys are one, or ``target`` names another format than the file has.
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
     check_target(target, source, overwrite)
@@ -563,9 +565,25 @@ def rekey(
             f"{str(source)!r} was sealed under another key than the old one given",
             "give the key that leads it back now",
         ) from None
-    made = record if carriers.kind(data) == "sidecar" else carriers.embed(data, record)
-    write_files([(target, made)], overwrite)
+    kind = carriers.kind(data)
+    _check_kind(source, kind, target)
+    write_files([(target, record if kind == "sidecar" else carriers.embed(data, record))], overwrite)
     return "yes" if header.seal else "unknown"
+
+
+def _check_kind(source: Path, kind: str, target: Path) -> None:
+    """Whether a file's new name says what the file is, and will be.
+
+    Raises:
+        UsageError: it does not.
+    """
+    suffixes = {".anf": "sidecar", **FORMATS}
+    if suffixes.get(target.suffix.lower()) != kind:
+        named = {"sidecar": ".anf", **SUFFIXES}[kind]
+        raise UsageError(
+            f"{str(source)!r} is a {kind} file and stays one, which the name {str(target)!r} does not say",
+            f"name it {target.with_suffix(named)}",
+        )
 
 
 def format_of(target: Path) -> str:

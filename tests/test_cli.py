@@ -20,6 +20,7 @@ from anonface.errors import DeviceError, WeightsError
 from anonface.imagefile import write_atomic
 from anonface.keys import Key
 
+SUFFIX_OF = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp"}
 JOURNAL = re.compile(r"\.anonface-[0-9a-f]{16}\.journal$")
 
 pytestmark = pytest.mark.usefixtures("room")
@@ -1011,6 +1012,46 @@ def test_rekey(anonface, key, monkeypatch):
     assert json.loads(anonface("inspect", "q.png", "--json")[1])["passphrase"] is None
     assert anonface("recover", "q.png", "--key-file", "new.key", "-o", "c.png")[0] == 0
     assert Path("c.png").read_bytes() == Path("a.png").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["strip", "rekey"])
+@pytest.mark.parametrize(
+    ("source", "target", "code"),
+    [
+        ("a.png", "b.jpg", 2),
+        ("a.png", "b.webp", 2),
+        ("a.png", "b", 2),
+        ("a.png", "b.anf", 2),
+        ("a.png", "b.PNG", 0),
+        ("a.jpg", "b.png", 2),
+        ("a.jpg", "b.jpeg", 0),
+        ("a.webp", "b.jpg", 2),
+        ("a.webp", "b.webp", 0),
+    ],
+)
+def test_a_file_that_keeps_its_pixels_keeps_its_format(anonface, key, command, source, target, code):
+    photo("photo.png")
+    anonface("keygen", "new.key")
+    anonface("anonymize", "photo.png", "--key-file", key, "-o", source)
+    keys = ["--old-key-file", key, "--new-key-file", "new.key"] if command == "rekey" else []
+    got, _, err = anonface(command, source, "-o", target, *keys)
+    assert got == code and Path(target).exists() is (code == 0)
+    if code:
+        assert "stays one" in err and f"hint: name it b{Path(source).suffix}" in err
+        return
+    with Image.open(target) as image:
+        assert SUFFIX_OF[image.format] == Path(source).suffix
+    assert (pixels(target) == pixels(source)).all()
+
+
+def test_a_sidecar_stays_one(anonface, key):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    anonface("anonymize", "a.png", "--key-file", key, "--sidecar", "a.anf")
+    rekey = ("rekey", "a.anf", "--old-key-file", key, "--new-key-file", "new.key")
+    code, _, err = anonface(*rekey, "-o", "b.png")
+    assert code == 2 and "hint: name it b.anf" in err and not Path("b.png").exists()
+    assert anonface(*rekey, "-o", "b.anf")[0] == 0
 
 
 @pytest.mark.parametrize("right", [True, False])
