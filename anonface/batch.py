@@ -13,7 +13,7 @@ import re
 import string
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -66,6 +66,8 @@ FORMATS = {".png": "png", ".webp": "webp", ".jpg": "jpeg", ".jpeg": "jpeg"}
 OTHER_PHOTOS = {".jpe", ".jfif", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".ppm"}
 SEARCHED = {*FORMATS, *OTHER_PHOTOS}
 """Suffixes that a folder is searched for; unreadable kinds too, so that none is passed over silently."""
+OWN_FILES = {".anf"}
+"""Suffixes that lie among photos as they should, and are none of theirs."""
 
 QUALITY = 95
 
@@ -779,12 +781,25 @@ def _fixed_part(pattern: str) -> Path:
     return Path(*itertools.takewhile(lambda part: not _MAGIC.search(part), Path(pattern).parts))
 
 
+def passed_over(paths: Sequence[str], recursive: bool) -> dict[str, int]:
+    """How many files of the folders among ``paths`` are taken for no photos, by their suffixes, most first."""
+    files = {os.path.realpath(file): file for path in paths if Path(path).is_dir() for file in _files(path, recursive)}
+    suffixes = Counter(file.suffix.lower() for file in files.values())
+    return {suffix: count for suffix, count in suffixes.most_common() if suffix not in SEARCHED | OWN_FILES}
+
+
 def _inside(folder: Path, direction: Direction, recursive: bool) -> list[Path]:
+    files = _files(folder, recursive)
+    return [file for file in files if file.suffix.lower() in SEARCHED and _mark(file) == _EXPECTED[direction]]
+
+
+def _files(folder: str | Path, recursive: bool) -> list[Path]:
+    """All but the hidden ones."""
     files = []
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if recursive and not name.startswith("."))
         files += [Path(parent, name) for name in sorted(names) if not name.startswith(".")]
-    return [file for file in files if file.suffix.lower() in SEARCHED and _mark(file) == _EXPECTED[direction]]
+    return files
 
 
 def _mark(file: Path) -> str:

@@ -47,6 +47,7 @@ INTERRUPTED, TERMINATED = 130, 143
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
+MOST_SUFFIXES = 6  # that a line lists
 
 app = typer.Typer(
     name="anonface",
@@ -692,6 +693,7 @@ def _do(
         _check_report(order.report, jobs, order.overwrite or order.resume)
     if settings.keep_faces:
         batch.find([str(settings.keep_faces)], "anonymize", recursive=True)
+    passed_over = _passed_over(ctx)
     journal = _journal(ctx, order.resume) if len(jobs) > 1 else None
     rules = batch.Rules(order.overwrite, order.skip_existing, order.skip_faceless, journal)
     kdf = keys.fresh()
@@ -751,6 +753,7 @@ def _do(
         "device": engine.device_name if task else "ray",
         "seconds": round(time.monotonic() - started, 3),
         "error": _error_json(fatal) if fatal else None,
+        "passed_over": passed_over,
         "photos": [outcome.record() for outcome in outcomes],
     }
     if order.report:
@@ -760,6 +763,20 @@ def _do(
     if session.debug and not fatal:
         _print_traces(outcome.error for outcome in outcomes)
     return code, outcomes
+
+
+def _passed_over(ctx: typer.Context) -> dict[str, int]:
+    """Say how many files of the folders named are no photos by their suffixes, and return how many of which."""
+    from anonface.batch import passed_over
+
+    found = passed_over(ctx.params["paths"], ctx.params["recursive"])
+    if found:
+        shown = [f"{count} {suffix or 'without a suffix'}" for suffix, count in found.items()]
+        shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
+        _say(
+            f"anonface: note: {_count(sum(found.values()), 'file')} passed over, no photos by name: {', '.join(shown)}"
+        )
+    return found
 
 
 def _journal(ctx: typer.Context, resume: bool) -> Journal | None:
@@ -981,6 +998,7 @@ def compare(
     from anonface.keys import Key
 
     photos = [source for _, source in batch.find(paths, "anonymize", recursive)]
+    _passed_over(ctx)
     batch.check_target(output, None, overwrite)
     _spare([key_file, passphrase_file], [output])
     keys = KeySource(key_file, passphrase_file, strict_keys)

@@ -544,6 +544,29 @@ def test_a_report_says_the_same_as_the_summary(anonface, key):
     assert failed["state"] == "failed" and failed["output"] is None and failed["error"]["code"] == 4
 
 
+def test_what_a_folder_holds_besides_photos_is_counted(anonface, key):
+    photo("album/a.png")
+    photo("album/deep/b.png")
+    Path("album/.hidden.mp4").touch()
+    for name in ("v.mp4", "deep/W.MP4", "deep/raw.cr2", "note", "a.png.anf"):
+        Path("album", name).touch()
+    args = ["--key-file", key, "-o", "out", "--json", "--report", "r.json", "--overwrite"]
+    for more, expected, line in (
+        ([], {".mp4": 1, "": 1}, "2 files passed over, no photos by name: 1 without a suffix, 1 .mp4"),
+        (["-r"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over, no photos by name: 2 .mp4, "),
+        (["-r", "./album/deep"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over, no photos by name: 2 .mp4, "),
+    ):
+        code, out, err = anonface("anonymize", "album", *args, *more)
+        assert code == 0 and json.loads(out)["passed_over"] == expected
+        assert json.loads(Path("r.json").read_text())["passed_over"] == expected
+        assert line in err and err.count("passed over") == 1
+    code, out, err = anonface("anonymize", "album/a.png", *args)
+    assert code == 0 and json.loads(out)["passed_over"] == {} and "passed over" not in err
+    Path("out/stray.txt").touch()
+    code, out, err = anonface("recover", "out", "-o", "back", "--key-file", key, "--json")
+    assert code == 0 and json.loads(out)["passed_over"] == {".txt": 1}
+
+
 def test_a_report_that_must_not_be_written(anonface, key):
     photo("a.png")
     Path("there.json").touch()
