@@ -37,11 +37,13 @@ from anonface.errors import (
     UsageError,
     WeightsError,
     WrongKeyError,
+    remedy,
 )
 from anonface.imagefile import (
     MAX_FILE_BYTES,
     MAX_PIXELS,
     Photo,
+    check_folder,
     check_output,
     encode_photo,
     read_file,
@@ -640,7 +642,7 @@ def write_files(files: Sequence[tuple[Path, bytes]], overwrite: bool) -> None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"the folder {file.parent} cannot be made: {error.strerror}") from error
+            raise OutputError(f"the folder {file.parent} cannot be made: {error.strerror}", remedy(error)) from error
     write_together(files, overwrite)
 
 
@@ -731,18 +733,20 @@ def journal_folder(paths: Sequence[str], output: str | None) -> Path:
 
 
 def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
-    """:func:`anonface.imagefile.check_output` for an output whose folders need not be there yet.
+    """:func:`anonface.imagefile.check_output` for an output whose folders need not be there yet; tries them out.
 
     Raises:
         OutputError: it must not or cannot be written.
     """
     folder = target.absolute().parent
     if folder.is_dir():
+        check_folder(folder)
         check_output(target, [source] if source else [], overwrite)
         return
     there = next(place for place in folder.parents if os.path.lexists(place))
     if not there.is_dir() or os.path.lexists(folder):
         raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not a folder", "choose another output")
+    check_folder(there)
     if not os.access(there, os.W_OK | os.X_OK):
         raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not writable", "choose another output")
 

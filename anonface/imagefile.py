@@ -16,11 +16,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anonface import deepcolour, metadata
-from anonface.errors import AnonfaceError, ImageError, LimitError, OutputError, UsageError
+from anonface.errors import AnonfaceError, ImageError, LimitError, OutputError, UsageError, remedy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -187,7 +188,7 @@ def check_output(path: PathLike, inputs: Iterable[PathLike] = (), overwrite: boo
     except FileNotFoundError:
         found = None
     except (OSError, ValueError) as error:
-        raise OutputError(f"{name!r} cannot be written: {_reason(error)}", "choose another output") from None
+        raise OutputError(f"{name!r} cannot be written: {_reason(error)}", remedy(error)) from None
     if found:
         if stat.S_ISLNK(found.st_mode):
             raise OutputError(f"{name!r} is a symbolic link, which is never written through", "name its target")
@@ -202,6 +203,23 @@ def check_output(path: PathLike, inputs: Iterable[PathLike] = (), overwrite: boo
         raise OutputError(f"there is no folder {str(folder)!r} for {target.name!r}", "make it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"the folder {str(folder)!r} is not writable", "choose another output")
+
+
+@lru_cache(maxsize=256)
+def check_folder(folder: Path) -> None:
+    """Refuse a folder in which no file can be made, by making one and removing it: permissions do not tell it all.
+
+    A folder that was found good is not tried again.
+
+    Raises:
+        OutputError: none can.
+    """
+    probe = _temporary(folder)
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(f"the folder {str(folder)!r} is not writable: {_reason(error)}", remedy(error)) from None
 
 
 def write_atomic(path: PathLike, data: bytes, overwrite: bool = False) -> None:
@@ -223,7 +241,7 @@ def write_together(files: Iterable[tuple[PathLike, bytes]], overwrite: bool = Fa
     for path, data in files:
         check_output(path, (), overwrite)
         target = Path(os.fsdecode(path))
-        parts.append((target, target.with_name(f".anonface-{secrets.token_hex(8)}.tmp"), data))
+        parts.append((target, _temporary(target.parent), data))
     fresh = [target for target, _, _ in parts if not os.path.lexists(target)]
     named: list[Path] = []
     try:
@@ -245,9 +263,7 @@ def write_together(files: Iterable[tuple[PathLike, bytes]], overwrite: bool = Fa
             ) from None
         if isinstance(error, OSError):
             reason = _reason(error)
-            raise OutputError(
-                f"{str(target)!r} cannot be written: {reason}", "free some space or write elsewhere"
-            ) from None
+            raise OutputError(f"{str(target)!r} cannot be written: {reason}", remedy(error)) from None
         raise
     finally:
         for _, temporary, _ in parts:
@@ -412,6 +428,10 @@ def _is_same(found: os.stat_result, other: PathLike) -> bool:
         return os.path.samestat(found, Path(os.fsdecode(other)).stat())
     except (OSError, ValueError):
         return False
+
+
+def _temporary(folder: Path) -> Path:
+    return folder / f".anonface-{secrets.token_hex(8)}.tmp"
 
 
 def _mode(target: Path) -> int | None:

@@ -1,5 +1,6 @@
 """The faults of docs/faults.md at the command line: the exit code, and what is left on the disk afterwards."""
 
+import errno
 import hashlib
 import json
 import os
@@ -390,6 +391,43 @@ def test_read_only_folder(refused, monkeypatch):
         refused(10, "a.png", "-o", f"{folder}/b.png", says="not writable")
         refused(10, "a.png", "-o", f"{folder}/new/", says="not writable")
         assert os.listdir(folder) == []  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.EACCES, "that you may write to"),
+        (errno.EPERM, "that you may write to"),
+        (errno.EROFS, "read-only"),
+        (errno.ENOSPC, "free some space"),
+        (errno.ENOENT, "no file can be made there"),
+        (errno.EIO, "write elsewhere"),
+    ],
+)
+def test_a_folder_that_takes_no_file(refused, monkeypatch, number, hint):
+    """Found before an engine is made, whatever its permissions say."""
+    monkeypatch.setattr("anonface.pipeline.Engine", None)
+    put("a.png")
+    opened = os.open
+
+    def refusing(path, flags, mode=0o777, **options):
+        if flags & os.O_CREAT and "out" in Path(path).parts:
+            raise OSError(number, os.strerror(number))
+        return opened(path, flags, mode, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+    Path("out").mkdir()
+    for args in (["-o", "out/b.png"], ["-o", "out/"], ["-o", "out/new/"], ["--report", "out/r.json"]):
+        err = refused(10, "a.png", *args, says="not writable")
+        assert os.strerror(number) in err and hint in err.splitlines()[-1]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no /proc here")
+def test_a_folder_of_the_kernel(refused, monkeypatch):
+    monkeypatch.setattr("anonface.pipeline.Engine", None)
+    put("a.png")
+    for output in ("/proc/b.png", "/proc/new/"):
+        assert "hint: free some space" not in refused(10, "a.png", "-o", output, says="'/proc' is not writable")
 
 
 def as_nobody(call, *args):
