@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anonface.batch import Anonymizing, Job, Outcome, Recovering
-    from anonface.container import FaceReport, Header
+    from anonface.container import Header
     from anonface.download import Progress
     from anonface.journal import Journal
     from anonface.keys import Argon2, Key
@@ -823,15 +824,37 @@ def _line(outcome: Outcome) -> str:
         return f"{job.source}: skipped, {'; '.join(outcome.notes)}"
     if outcome.resumed:
         return f"{job.source} -> {job.target}: written before"
-    mosaics = [face for face in outcome.faces if face.kind == "mosaic"]
-    kept = [face for face in outcome.faces if face.kind == "kept"]
-    covered = f", {len(mosaics)} of them under a mosaic ({'; '.join(_reasons(mosaics))})" if mosaics else ""
-    left = f", {len(kept)} of them left as they are ({'; '.join(_reasons(kept))})" if kept else ""
-    faces = f"{_count(len(outcome.faces), 'face')}{covered}{left}"
     tier = _TIERS[job.direction][outcome.tier]
     if job.direction == "recover" and outcome.tier == "face" and not outcome.exact:
         tier += ", written as JPEG and so no longer exact"
-    return f"{job.source} -> {job.target}: {faces}, {tier}, {outcome.seconds:.1f} s"
+    return f"{job.source} -> {job.target}: {_tally(_fates(outcome))}, {tier}, {outcome.seconds:.1f} s"
+
+
+def _fates(outcome: Outcome) -> list[tuple[str, str]]:
+    """What became of each face, and why. A record names the changed ones alone, so a recovery tells of no others."""
+    if outcome.job.direction == "recover" and outcome.tier in ("file", "face"):
+        return [("led back", "")] * len(outcome.faces)  # what a mosaic covered too
+    words = _FATES[outcome.job.direction]
+    return [(words[face.kind], face.reason) for face in outcome.faces]
+
+
+_FATES = {
+    "anonymize": {"synth": "replaced", "mosaic": "covered by a mosaic", "kept": "left unchanged"},
+    "recover": {"synth": "rendered anew", "mosaic": "not led back", "kept": "left unchanged"},
+}
+
+
+def _tally(fates: Sequence[tuple[str, str]]) -> str:
+    """Such as "3 faces: 2 replaced, 1 left unchanged (not among --faces)"."""
+    reasons: dict[str, dict[str, None]] = {}
+    for word, reason in fates:
+        reasons.setdefault(word, {})[reason] = None
+    why = {word: "; ".join(filter(None, given)) for word, given in reasons.items()}
+    said = {word: f"{word} ({why[word]})" if why[word] else word for word in reasons}
+    faces, number = _count(len(fates), "face"), Counter(word for word, _ in fates)
+    if len(said) < 2:
+        return " ".join((faces, *said.values()))
+    return f"{faces}: {', '.join(f'{number[word]} {text}' for word, text in said.items())}"
 
 
 _TIERS = {
@@ -855,10 +878,6 @@ def _without_name(error: AnonfaceError, file: Path) -> str:
     return error.message.removeprefix(f"{str(file)!r} ")
 
 
-def _reasons(faces: Sequence[FaceReport]) -> list[str]:
-    return list(dict.fromkeys(face.reason for face in faces))
-
-
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
@@ -867,11 +886,11 @@ def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float, fatal: An
     by_state = {
         state: [o for o in outcomes if o.state == state] for state in ("done", "copied", "decoy", "skipped", "failed")
     }
-    faces = sum(len(outcome.faces) for outcome in outcomes)
+    fates = [(word, "") for outcome in outcomes if outcome.state != "decoy" for word, _ in _fates(outcome)]
     parts = [f"{len(found)} {state}" for state, found in by_state.items() if found]
     if planned > len(outcomes):
         parts.append(f"{planned - len(outcomes)} not reached")
-    _say(f"{_count(planned, 'photo')}: {', '.join(parts)}; {_count(faces, 'face')} in {seconds:.1f} s")
+    _say(f"{_count(planned, 'photo')}: {', '.join(parts)}; {_tally(fates)} in {seconds:.1f} s")
     if failures := [outcome for outcome in outcomes if outcome.error and outcome.error is not fatal]:
         width = max(len(_shown(outcome.job.source)) for outcome in failures)
         _say(f"{'exit':>4}  {'photo':{width}}  reason")

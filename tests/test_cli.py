@@ -59,7 +59,7 @@ def test_there_and_back(anonface, room):
     code, out, err = anonface("anonymize", "a.png", "--key-file", "mine.key")
     assert code == 0 and out == ""
     assert err.splitlines()[0] == "anonface: device fake cpu"
-    assert err.splitlines()[1].startswith("a.png -> a.anon.png: 1 face, ")
+    assert err.splitlines()[1].startswith("a.png -> a.anon.png: 1 face replaced, ")
     assert (pixels("a.anon.png") != pixels("a.png")).any()
 
     code, out, _ = anonface("inspect", "a.anon.png", "--json")
@@ -176,7 +176,7 @@ def test_a_damaged_record(anonface, key):
 def test_a_face_that_no_detector_sees_is_named(anonface, key):
     photo("a.png")
     code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--box", "20,20,8,8", "--box", "1,1,4,4.5")
-    assert code == 0 and "3 faces, 2 of them under a mosaic (too small)" in err
+    assert code == 0 and "3 faces: 1 replaced, 2 covered by a mosaic (too small)" in err
 
 
 # --- Keys and passphrases --------------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def test_one_bad_photo_stops_no_other(anonface, key):
     assert code == result["exit"] == 3 and out.count("\n") == 1
     assert sorted(p["output"] for p in result["photos"] if p["output"]) == ["out/2024/b.anon.png", "out/a.anon.png"]
     assert [p["error"]["code"] for p in result["photos"] if p["error"]] == [5]
-    assert "3 photos: 2 done, 1 failed; 2 faces" in err
+    assert "3 photos: 2 done, 1 failed; 2 faces replaced in " in err
     assert err.splitlines()[-1].split()[:2] == ["5", "album/2024/black.png"]
 
     code, _, err = anonface("anonymize", "album/**/*.png", "-o", "out", "--key-file", key, "--skip-existing")
@@ -660,13 +660,30 @@ def test_who_is_changed(anonface, key, monkeypatch, options, changed, stateless)
     assert list(difference) == changed
     kinds = [face["kind"] for face in json.loads(out)["photos"][0]["faces"]]
     assert kinds == ["synth" if change else "kept" for change in changed]
-    assert ("left as they are" in err) is (False in changed)
+    assert ("left unchanged" in err) is (False in changed)
     if stateless:
         assert anonface("recover", "a.anon.png", "--key-file", key, *mode, *options)[0] == 0
     else:
         assert anonface("recover", "a.anon.png", "--key-file", key, *options)[0] == (2 if options else 0)
         assert anonface("recover", "a.anon.png", "--key-file", key, "--overwrite")[0] == 0
     assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def test_counts_say_what_became_of_each_face(anonface, key, monkeypatch):
+    """Replaced, covered, left; and at recovery led back or not: of those that were left it knows nothing."""
+    monkeypatch.setattr("anonface.pipeline.Engine", Neighbours)
+    two_people()
+    for tier, back in (("file", "2 faces led back, the original file"), ("face", "2 faces led back, the original pix")):
+        args = ["a.png", "--key-file", key, "--seal", tier, "--faces", "0", "--box", "1,1,4,4", "--overwrite"]
+        code, _, err = anonface("anonymize", *args)
+        assert code == 0 and ": 3 faces: 1 replaced, 1 left unchanged, 1 covered by a mosaic (too small), " in err
+        code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--overwrite")
+        assert code == 0 and f": {back}" in err
+    _, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--overwrite", "--seal", "none")
+    assert ": 1 face rendered anew, as the networks lead back, " in err
+    assert anonface("anonymize", "a.png", "--key-file", key, "--stateless", "--faces", "1", "--overwrite")[0] == 0
+    _, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--stateless", "--faces", "1", "-o", "b.png")
+    assert ": 2 faces: 1 left unchanged, 1 rendered anew, as the networks lead back, " in err
 
 
 @pytest.mark.parametrize("faces", ["2", "0,7"])
@@ -885,7 +902,7 @@ def test_an_original_comes_back_under_its_own_name_and_suffix(anonface, key):
     assert anonface("anonymize", "album", "-r", "-o", "out", "--key-file", key)[0] == 0
     code, out, err = anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--json")
     assert code == 0 and json.loads(out)["device"] is None  # no network was needed
-    assert "out/a.anon.png -> back/a.recovered.jpg: 1 face, the original file" in err
+    assert "out/a.anon.png -> back/a.recovered.jpg: 1 face led back, the original file" in err
     assert [(p["output"], p["tier"], p["verified"]) for p in json.loads(out)["photos"]] == [
         ("back/a.recovered.jpg", "file", "yes"),
         ("back/deep/b.recovered.tif", "file", "yes"),

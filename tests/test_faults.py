@@ -368,7 +368,7 @@ def test_a_face_too_small(anonymize, crowd, monkeypatch):
     photo = scene(330, 640)
     put("a.png", saved(Image.fromarray(photo), "PNG"))
     code, out, err = anonymize("a.png", "--json")
-    assert code == 0 and "5 of them under a mosaic (too small)" in err
+    assert code == 0 and "50 faces: 5 covered by a mosaic (too small), 45 replaced" in err
     kinds = [face["kind"] for face in json.loads(out)["photos"][0]["faces"]]
     assert kinds == (["mosaic"] + ["synth"] * 9) * 5 and len(crowd.streams) == 45
     result = pixels("a.anon.png")
