@@ -924,13 +924,13 @@ def test_canaries(anonface, kind, slots, room, tmp_path, monkeypatch):
     for output in ("b.png", "b.webp", "b.jpg"):
         for options in ([], ["--keep-metadata"], ["--sidecar", "b.anf"]):
             run = ["--debug", "anonymize", "--key-file", "k.bin", "a.in", "-o", output, "--overwrite", "--json"]
-            code, *texts = anonface(*run, *options)
-            assert code == 0
+            code, *texts = anonface(*run, "--report", "b.json", *options)
+            assert code == 0 and json.loads(texts[0]) == json.loads(Path("b.json").read_text())
             said += [text.encode() for text in texts]
             results = [file.read_bytes() for file in Path().iterdir() if file.name.startswith("b.")]
             for result in [*results, *said]:
                 assert not [word for part in traces(result) for word in words if word in part]
-    assert json.loads(texts[0])["exit"] == 0 and len(results) >= 2
+    assert json.loads(texts[0])["exit"] == 0 and len(results) >= 3
     written = {Path(name).name for name in OPENED if not name.startswith("/dev/")}
     assert written and all(re.fullmatch(r"\.anonface-[0-9a-f]{16}\.tmp", name) for name in written)
     assert {Path(name).resolve().parent for name in OPENED if not name.startswith("/dev/")} == {room.resolve()}
@@ -938,6 +938,7 @@ def test_canaries(anonface, kind, slots, room, tmp_path, monkeypatch):
         "a.in",
         "b.anf",
         "b.jpg",
+        "b.json",
         "b.png",
         "b.webp",
         "k.bin",
@@ -945,13 +946,29 @@ def test_canaries(anonface, kind, slots, room, tmp_path, monkeypatch):
 
 
 def test_canaries_in_what_is_refused(anonface):
-    """Nor does an error message repeat what is in a file."""
+    """Nor does an error message or a report repeat what is in a file."""
     canary = os.urandom(8).hex()
+    args = ["--key-file", "k.bin", "a.in", "-o", "b.png", "--json", "--report", "r.json", "--overwrite"]
     for kind in ("JPEG", "PNG", "WEBP", "TIFF", "GIF", "AVIF"):
         data = planted(kind, canary)
         put("a.in", data[: len(data) // 2])
-        code, out, err = anonface("--debug", "anonymize", "--key-file", "k.bin", "a.in", "-o", "b.png", "--json")
-        assert code == 4 and canary not in out + err and canary[:8] not in out + err
+        code, out, err = anonface("--debug", "anonymize", *args)
+        said = out + err + Path("r.json").read_text()
+        assert code == 4 and '"code": 4' in said and canary not in said and canary[:8] not in said
+
+
+@pytest.mark.parametrize("tier", ["file", "face"])
+def test_canaries_of_a_recovery(anonface, anonymize, tier):
+    """The original comes back with all that it held, and nothing else says any of it."""
+    canary = os.urandom(8).hex()
+    put("a.jpg", planted("JPEG", canary))
+    assert anonymize("a.jpg", "--seal", tier)[0] == 0
+    args = ["a.anon.png", "--key-file", "k.bin", "--json", "--report", "r.json"]
+    code, out, err = anonface("--debug", "recover", *args)
+    said = out + err + Path("r.json").read_text()
+    assert code == 0 and canary not in said and canary[:8] not in said
+    (back,) = (Path(entry["output"]).read_bytes() for entry in json.loads(out)["photos"])
+    assert (canary.encode() in back) is (tier == "file")
 
 
 def test_keep_metadata_keeps_how_it_was_taken(anonymize):
