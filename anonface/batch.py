@@ -42,12 +42,14 @@ from anonface.errors import (
 from anonface.imagefile import (
     MAX_FILE_BYTES,
     MAX_PIXELS,
+    Content,
     Photo,
     check_folder,
     check_output,
     encode_photo,
     read_file,
     read_photo,
+    size_of,
     write_together,
 )
 from anonface.journal import Journal, Record
@@ -166,7 +168,7 @@ class Task(Protocol):
         """Do the device's part."""
         ...
 
-    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
         """What to write where, the photo itself last. Runs in any thread."""
         ...
 
@@ -216,7 +218,7 @@ class Anonymizing:
         notes = opened.decoded.notes if result.faces else (*opened.decoded.notes, "no face was found; only copied")
         return Treated(result, "stateless" if self.stateless else self.seal, notes)
 
-    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
         photo, pixels = opened.decoded, treated.result.pixels
         image = _encoded(target, photo, pixels, self.quality, self.keep_metadata)
         if self.stateless:
@@ -231,11 +233,13 @@ class Anonymizing:
             record = sealing.seal(header, self.key, contents)
         else:
             record = container.encode(header)
-        files = [(sidecar, record), (target, image)] if sidecar else [(target, carriers.embed(image, record))]
+        files: list[tuple[Path, Content]] = [(target, carriers.embedded(image, record))]
+        if sidecar:
+            files = [(sidecar, record), (target, image)]
         for _, made in files:
-            if len(made) > MAX_FILE_BYTES:
+            if size_of(made) > MAX_FILE_BYTES:
                 raise LimitError(
-                    f"the result takes {len(made) >> 20} MiB, more than could be read again",
+                    f"the result takes {size_of(made) >> 20} MiB, more than could be read again",
                     "keep the record apart with --sidecar, or seal less with --seal face",
                 )
         return files
@@ -305,7 +309,7 @@ class Recovering:
             Recovered(tier, opened.verified, faces, None, _pixels=pixels), said, notes, verified=opened.verified
         )
 
-    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
         if self._tier(opened) == "file":
             target = self._original_target(opened, target)
             return [(target, treated.result.original)]  # type: ignore[attr-defined]
@@ -571,7 +575,7 @@ def rekey(
         ) from None
     kind = carriers.kind(data)
     _check_kind(source, kind, target)
-    write_files([(target, record if kind == "sidecar" else carriers.embed(data, record))], overwrite)
+    write_files([(target, record if kind == "sidecar" else carriers.embedded(data, record))], overwrite)
     return "yes" if header.seal else "unknown"
 
 
@@ -632,7 +636,7 @@ def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int, keep_met
     return encode_photo(replace(opened, pixels=pixels), format_of(target), quality, keep_metadata)
 
 
-def write_files(files: Sequence[tuple[Path, bytes]], overwrite: bool) -> None:
+def write_files(files: Sequence[tuple[Path, Content]], overwrite: bool) -> None:
     """Write a photo's files, the record before the photo: without its record it could never be led back.
 
     Raises:
@@ -1010,7 +1014,7 @@ class Rules:
 NO_RULES = Rules()
 
 
-def done(job: Job, treated: Treated, files: Sequence[tuple[Path, bytes]], seconds: float) -> Outcome:
+def done(job: Job, treated: Treated, files: Sequence[tuple[Path, Content]], seconds: float) -> Outcome:
     """What becomes of a photo once its files are written."""
     faces = tuple(treated.result.faces)
     job = job.written_as(files[-1][0])
@@ -1065,7 +1069,7 @@ def run(
         try:
             files = task.files(opened, treated, hand.job.target, hand.job.sidecar)
             outcome = done(hand.job, treated, files, seconds + time.perf_counter() - started)
-            rules.note(hand.job, outcome, [(file, len(data)) for file, data in files])
+            rules.note(hand.job, outcome, [(file, size_of(data)) for file, data in files])
             write_files(files, rules.overwrite)
             hand.outcome = outcome
         except Exception as raised:

@@ -13,7 +13,7 @@ import secrets
 import stat
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,6 +43,8 @@ PNG_END = b"IEND\xae\x42\x60\x82"
 _PILLOW_LIMIT = threading.Lock()
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+Content = bytes | Sequence[bytes | memoryview]
+"""What a file is to hold, whole or in pieces."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,11 @@ def check_output(path: PathLike, inputs: Iterable[PathLike] = (), overwrite: boo
         raise OutputError(f"the folder {str(folder)!r} is not writable", "choose another output")
 
 
+def size_of(content: Content) -> int:
+    """In bytes."""
+    return len(content) if isinstance(content, bytes) else sum(map(len, content))
+
+
 @lru_cache(maxsize=256)
 def check_folder(folder: Path) -> None:
     """Refuse a folder in which no file can be made, by making one and removing it: permissions do not tell it all.
@@ -227,7 +234,7 @@ def write_atomic(path: PathLike, data: bytes, overwrite: bool = False) -> None:
     write_together([(path, data)], overwrite)
 
 
-def write_together(files: Iterable[tuple[PathLike, bytes]], overwrite: bool = False) -> None:
+def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = False) -> None:
     """Write whole files or none: a crash at any moment leaves each the old file or the complete new one.
 
     The data goes to temporary files beside the targets, which take their names, in the order given, when all are
@@ -439,11 +446,11 @@ def _mode(target: Path) -> int | None:
     return stat.S_IMODE(target.stat().st_mode) if target.exists() else None
 
 
-def _write_new(path: Path, data: bytes, mode: int | None) -> None:
+def _write_new(path: Path, data: Content, mode: int | None) -> None:
     """Write a new file and see it onto the disk; ``mode`` None leaves its permissions to the umask."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+        file.writelines([data] if isinstance(data, bytes) else data)
         file.flush()
         os.fsync(file.fileno())
     if mode is not None:
