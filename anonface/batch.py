@@ -13,7 +13,7 @@ import re
 import string
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -37,15 +37,19 @@ from anonface.errors import (
     UsageError,
     WeightsError,
     WrongKeyError,
+    remedy,
 )
 from anonface.imagefile import (
     MAX_FILE_BYTES,
     MAX_PIXELS,
+    Content,
     Photo,
+    check_folder,
     check_output,
     encode_photo,
     read_file,
     read_photo,
+    size_of,
     write_together,
 )
 from anonface.journal import Journal, Record
@@ -66,6 +70,8 @@ FORMATS = {".png": "png", ".webp": "webp", ".jpg": "jpeg", ".jpeg": "jpeg"}
 OTHER_PHOTOS = {".jpe", ".jfif", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".ppm"}
 SEARCHED = {*FORMATS, *OTHER_PHOTOS}
 """Suffixes that a folder is searched for; unreadable kinds too, so that none is passed over silently."""
+OWN_FILES = {".anf"}
+"""Suffixes that lie among photos as they should, and are none of theirs."""
 
 QUALITY = 95
 
@@ -162,7 +168,7 @@ class Task(Protocol):
         """Do the device's part."""
         ...
 
-    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
         """What to write where, the photo itself last. Runs in any thread."""
         ...
 
@@ -212,7 +218,7 @@ class Anonymizing:
         notes = opened.decoded.notes if result.faces else (*opened.decoded.notes, "no face was found; only copied")
         return Treated(result, "stateless" if self.stateless else self.seal, notes)
 
-    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
         photo, pixels = opened.decoded, treated.result.pixels
         image = _encoded(target, photo, pixels, self.quality, self.keep_metadata)
         if self.stateless:
@@ -227,11 +233,13 @@ class Anonymizing:
             record = sealing.seal(header, self.key, contents)
         else:
             record = container.encode(header)
-        files = [(sidecar, record), (target, image)] if sidecar else [(target, carriers.embed(image, record))]
+        files: list[tuple[Path, Content]] = [(target, carriers.embedded(image, record))]
+        if sidecar:
+            files = [(sidecar, record), (target, image)]
         for _, made in files:
-            if len(made) > MAX_FILE_BYTES:
+            if size_of(made) > MAX_FILE_BYTES:
                 raise LimitError(
-                    f"the result takes {len(made) >> 20} MiB, more than could be read again",
+                    f"the result takes {size_of(made) >> 20} MiB, more than could be read again",
                     "keep the record apart with --sidecar, or seal less with --seal face",
                 )
         return files
@@ -292,11 +300,16 @@ class Recovering:
             key = sealing.network_key(contents, self._key(header))
             result = _made(self.engine).recover(photo.pixels, key, header, faces=self.faces)
             pixels, faces = result.pixels, result.faces
+            if contents.tier == "none" and contents.network_key:
+                notes = (
+                    *notes,
+                    "it was rekeyed with nothing sealed in it: nobody could tell whether the old key was right",
+                )
         return Treated(
             Recovered(tier, opened.verified, faces, None, _pixels=pixels), said, notes, verified=opened.verified
         )
 
-    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, bytes]]:
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
         if self._tier(opened) == "file":
             target = self._original_target(opened, target)
             return [(target, treated.result.original)]  # type: ignore[attr-defined]
@@ -515,24 +528,35 @@ def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
     """Write an anonymized photo without its record.
 
     Raises:
-        ContainerError: it carries none, or is no PNG, JPEG or WebP file.
+        ContainerError: it carries none, or is itself one.
+        UsageError: ``target`` names another format than the file has: pixels are not encoded anew.
         OutputError: ``target`` must not or cannot be written.
     """
     check_target(target, source, overwrite)
     data = read_file(source)
-    bare = carriers.strip(data)
+    kind = carriers.kind(data)
+    if kind == "sidecar":
+        raise ContainerError(
+            f"{str(source)!r} is a record and no photo", "its photo carries none: there is nothing to strip"
+        )
+    bare = data if kind == "other" else carriers.strip(data)
     if bare == data:
         raise ContainerError(f"{str(source)!r} carries no anonface record", "there is nothing to strip")
+    _check_kind(source, kind, target)
     write_files([(target, bare)], overwrite)
 
 
 def rekey(
     source: Path, old: Key | Callable[[Header | None], Key], new: Key, target: Path, *, overwrite: bool = False
-) -> None:
+) -> Verified:
     """Write an anonymized photo, or a sidecar, sealed under another key. See :func:`anonface.sealing.rekeyed`.
+
+    Returns:
+        Whether ``old`` was the right key: "yes", or "unknown" where nothing was sealed under it.
 
     Raises:
         WrongKeyError: ``old`` is not the key that it was sealed under.
+        UsageError: the two keys are one, or ``target`` names another format than the file has.
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
     check_target(target, source, overwrite)
@@ -540,9 +564,34 @@ def rekey(
     record = read_record(source, data)
     header = container.decode(record)
     chosen = old(header) if callable(old) else old
-    record = sealing.rekeyed(header, container.payload(record), chosen, new)
-    made = record if carriers.kind(data) == "sidecar" else carriers.embed(data, record)
-    write_files([(target, made)], overwrite)
+    if chosen == new:
+        raise UsageError("the old key and the new one are the same", "`anonface keygen` makes another")
+    try:
+        record = sealing.rekeyed(header, container.payload(record), chosen, new)
+    except WrongKeyError:
+        raise WrongKeyError(
+            f"{str(source)!r} was sealed under another key than the old one given",
+            "give the key that leads it back now",
+        ) from None
+    kind = carriers.kind(data)
+    _check_kind(source, kind, target)
+    write_files([(target, record if kind == "sidecar" else carriers.embedded(data, record))], overwrite)
+    return "yes" if header.seal else "unknown"
+
+
+def _check_kind(source: Path, kind: str, target: Path) -> None:
+    """Whether a file's new name says what the file is, and will be.
+
+    Raises:
+        UsageError: it does not.
+    """
+    suffixes = {".anf": "sidecar", **FORMATS}
+    if suffixes.get(target.suffix.lower()) != kind:
+        named = {"sidecar": ".anf", **SUFFIXES}[kind]
+        raise UsageError(
+            f"{str(source)!r} is a {kind} file and stays one, which the name {str(target)!r} does not say",
+            f"name it {target.with_suffix(named)}",
+        )
 
 
 def format_of(target: Path) -> str:
@@ -587,7 +636,7 @@ def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int, keep_met
     return encode_photo(replace(opened, pixels=pixels), format_of(target), quality, keep_metadata)
 
 
-def write_files(files: Sequence[tuple[Path, bytes]], overwrite: bool) -> None:
+def write_files(files: Sequence[tuple[Path, Content]], overwrite: bool) -> None:
     """Write a photo's files, the record before the photo: without its record it could never be led back.
 
     Raises:
@@ -597,7 +646,7 @@ def write_files(files: Sequence[tuple[Path, bytes]], overwrite: bool) -> None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"the folder {file.parent} cannot be made: {error.strerror}") from error
+            raise OutputError(f"the folder {file.parent} cannot be made: {error.strerror}", remedy(error)) from error
     write_together(files, overwrite)
 
 
@@ -688,18 +737,20 @@ def journal_folder(paths: Sequence[str], output: str | None) -> Path:
 
 
 def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
-    """:func:`anonface.imagefile.check_output` for an output whose folders need not be there yet.
+    """:func:`anonface.imagefile.check_output` for an output whose folders need not be there yet; tries them out.
 
     Raises:
         OutputError: it must not or cannot be written.
     """
     folder = target.absolute().parent
     if folder.is_dir():
+        check_folder(folder)
         check_output(target, [source] if source else [], overwrite)
         return
     there = next(place for place in folder.parents if os.path.lexists(place))
     if not there.is_dir() or os.path.lexists(folder):
         raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not a folder", "choose another output")
+    check_folder(there)
     if not os.access(there, os.W_OK | os.X_OK):
         raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not writable", "choose another output")
 
@@ -738,12 +789,25 @@ def _fixed_part(pattern: str) -> Path:
     return Path(*itertools.takewhile(lambda part: not _MAGIC.search(part), Path(pattern).parts))
 
 
+def passed_over(paths: Sequence[str], recursive: bool) -> dict[str, int]:
+    """How many files of the folders among ``paths`` are taken for no photos, by their suffixes, most first."""
+    files = {os.path.realpath(file): file for path in paths if Path(path).is_dir() for file in _files(path, recursive)}
+    suffixes = Counter(file.suffix.lower() for file in files.values())
+    return {suffix: count for suffix, count in suffixes.most_common() if suffix not in SEARCHED | OWN_FILES}
+
+
 def _inside(folder: Path, direction: Direction, recursive: bool) -> list[Path]:
+    files = _files(folder, recursive)
+    return [file for file in files if file.suffix.lower() in SEARCHED and _mark(file) == _EXPECTED[direction]]
+
+
+def _files(folder: str | Path, recursive: bool) -> list[Path]:
+    """All but the hidden ones."""
     files = []
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if recursive and not name.startswith("."))
         files += [Path(parent, name) for name in sorted(names) if not name.startswith(".")]
-    return [file for file in files if file.suffix.lower() in SEARCHED and _mark(file) == _EXPECTED[direction]]
+    return files
 
 
 def _mark(file: Path) -> str:
@@ -851,6 +915,12 @@ class Outcome:
     resumed: bool = False
     verified: Verified = "unknown"
 
+    @property
+    def exact(self) -> bool:
+        """Of a recovered photo: whether the file that was written shows every pixel of the original."""
+        lossless = FORMATS.get(self.job.target.suffix.lower()) != "jpeg"
+        return self.tier == "file" or (self.tier == "face" and lossless)
+
     def record(self) -> Record:
         """For reports and journals; names files, and holds no digest, no code of a face and no key."""
         written = self.state in WRITTEN
@@ -868,7 +938,7 @@ class Outcome:
                 for face in self.faces
             ],
             "warnings": list(self.notes),
-            **({"verified": self.verified} if self.job.direction == "recover" else {}),
+            **({"verified": self.verified, "exact": self.exact} if self.job.direction == "recover" else {}),
             "error": {"code": error.exit_code, "message": error.message, "hint": error.hint} if error else None,
         }
 
@@ -944,7 +1014,7 @@ class Rules:
 NO_RULES = Rules()
 
 
-def done(job: Job, treated: Treated, files: Sequence[tuple[Path, bytes]], seconds: float) -> Outcome:
+def done(job: Job, treated: Treated, files: Sequence[tuple[Path, Content]], seconds: float) -> Outcome:
     """What becomes of a photo once its files are written."""
     faces = tuple(treated.result.faces)
     job = job.written_as(files[-1][0])
@@ -999,7 +1069,7 @@ def run(
         try:
             files = task.files(opened, treated, hand.job.target, hand.job.sidecar)
             outcome = done(hand.job, treated, files, seconds + time.perf_counter() - started)
-            rules.note(hand.job, outcome, [(file, len(data)) for file, data in files])
+            rules.note(hand.job, outcome, [(file, size_of(data)) for file, data in files])
             write_files(files, rules.overwrite)
             hand.outcome = outcome
         except Exception as raised:

@@ -29,6 +29,11 @@ def embed(image: bytes, record: bytes) -> bytes:
     Raises:
         ContainerError: not a PNG, JPEG or WebP file, or its structure is broken.
     """
+    return b"".join(embedded(image, record))
+
+
+def embedded(image: bytes, record: bytes) -> list[bytes | memoryview]:
+    """The file of :func:`embed` in pieces, to be written one behind the other: neither large part is copied."""
     carrier = _needed(image)
     return carrier.join([part for part in carrier.split(image) if part.role != "record"], record)
 
@@ -163,7 +168,7 @@ class _Png:
         return chunk[8:-4]
 
     @staticmethod
-    def join(parts: list[Part], record: bytes) -> bytes:
+    def join(parts: list[Part], record: bytes) -> list[bytes | memoryview]:
         chunks: list[bytes | memoryview] = []
         for piece in _pieces(record, PNG_PIECE):
             checksum = zlib.crc32(piece, zlib.crc32(PNG_TYPE))
@@ -213,7 +218,7 @@ class _Jpeg:
         return segment[at + 4 + len(JPEG_ID) :] if mine else segment[at:]
 
     @staticmethod
-    def join(parts: list[Part], record: bytes) -> bytes:
+    def join(parts: list[Part], record: bytes) -> list[bytes | memoryview]:
         segments: list[bytes | memoryview] = []
         for piece in _pieces(record, JPEG_PIECE):
             size = 2 + len(JPEG_ID) + len(piece)
@@ -256,7 +261,7 @@ class _Webp:
         return chunk[8 : 8 + size]
 
     @staticmethod
-    def join(parts: list[Part], record: bytes) -> bytes:
+    def join(parts: list[Part], record: bytes) -> list[bytes | memoryview]:
         chunk: list[bytes | memoryview] = (
             [WEBP_TYPE + struct.pack("<I", len(record)), memoryview(record), bytes(len(record) % 2)] if record else []
         )
@@ -293,8 +298,8 @@ def _pieces(record: bytes, size: int) -> list[memoryview]:
     return [memoryview(record)[at : at + size] for at in range(0, len(record), size)]
 
 
-def _inserted(parts: list[Part], pieces: Sequence[bytes | memoryview]) -> bytes:
-    """The file with ``pieces`` between its head and its tail."""
+def _inserted(parts: list[Part], pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """A file's pieces, with others between its head and its tail."""
     head = [part.data for part in parts if part.place == "head"]
     tail = [part.data for part in parts if part.place == "tail"]
-    return b"".join((*head, *pieces, *tail))
+    return [*head, *pieces, *tail]

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anonface.batch import Anonymizing, Job, Outcome, Recovering
-    from anonface.container import FaceReport, Header
+    from anonface.container import Header
     from anonface.download import Progress
     from anonface.journal import Journal
     from anonface.keys import Argon2, Key
@@ -47,6 +48,7 @@ INTERRUPTED, TERMINATED = 130, 143
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
+MOST_SUFFIXES = 6  # that a line lists
 
 app = typer.Typer(
     name="anonface",
@@ -692,6 +694,7 @@ def _do(
         _check_report(order.report, jobs, order.overwrite or order.resume)
     if settings.keep_faces:
         batch.find([str(settings.keep_faces)], "anonymize", recursive=True)
+    passed_over = _passed_over(ctx)
     journal = _journal(ctx, order.resume) if len(jobs) > 1 else None
     rules = batch.Rules(order.overwrite, order.skip_existing, order.skip_faceless, journal)
     kdf = keys.fresh()
@@ -751,6 +754,7 @@ def _do(
         "device": engine.device_name if task else "ray",
         "seconds": round(time.monotonic() - started, 3),
         "error": _error_json(fatal) if fatal else None,
+        "passed_over": passed_over,
         "photos": [outcome.record() for outcome in outcomes],
     }
     if order.report:
@@ -760,6 +764,20 @@ def _do(
     if session.debug and not fatal:
         _print_traces(outcome.error for outcome in outcomes)
     return code, outcomes
+
+
+def _passed_over(ctx: typer.Context) -> dict[str, int]:
+    """Say how many files of the folders named are no photos by their suffixes, and return how many of which."""
+    from anonface.batch import passed_over
+
+    found = passed_over(ctx.params["paths"], ctx.params["recursive"])
+    if found:
+        shown = [f"{count} {suffix or 'without a suffix'}" for suffix, count in found.items()]
+        shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
+        _say(
+            f"anonface: note: {_count(sum(found.values()), 'file')} passed over, no photos by name: {', '.join(shown)}"
+        )
+    return found
 
 
 def _journal(ctx: typer.Context, resume: bool) -> Journal | None:
@@ -806,13 +824,37 @@ def _line(outcome: Outcome) -> str:
         return f"{job.source}: skipped, {'; '.join(outcome.notes)}"
     if outcome.resumed:
         return f"{job.source} -> {job.target}: written before"
-    mosaics = [face for face in outcome.faces if face.kind == "mosaic"]
-    kept = [face for face in outcome.faces if face.kind == "kept"]
-    covered = f", {len(mosaics)} of them under a mosaic ({'; '.join(_reasons(mosaics))})" if mosaics else ""
-    left = f", {len(kept)} of them left as they are ({'; '.join(_reasons(kept))})" if kept else ""
-    faces = f"{_count(len(outcome.faces), 'face')}{covered}{left}"
     tier = _TIERS[job.direction][outcome.tier]
-    return f"{job.source} -> {job.target}: {faces}, {tier}, {outcome.seconds:.1f} s"
+    if job.direction == "recover" and outcome.tier == "face" and not outcome.exact:
+        tier += ", written as JPEG and so no longer exact"
+    return f"{job.source} -> {job.target}: {_tally(_fates(outcome))}, {tier}, {outcome.seconds:.1f} s"
+
+
+def _fates(outcome: Outcome) -> list[tuple[str, str]]:
+    """What became of each face, and why. A record names the changed ones alone, so a recovery tells of no others."""
+    if outcome.job.direction == "recover" and outcome.tier in ("file", "face"):
+        return [("led back", "")] * len(outcome.faces)  # what a mosaic covered too
+    words = _FATES[outcome.job.direction]
+    return [(words[face.kind], face.reason) for face in outcome.faces]
+
+
+_FATES = {
+    "anonymize": {"synth": "replaced", "mosaic": "covered by a mosaic", "kept": "left unchanged"},
+    "recover": {"synth": "rendered anew", "mosaic": "not led back", "kept": "left unchanged"},
+}
+
+
+def _tally(fates: Sequence[tuple[str, str]]) -> str:
+    """Such as "3 faces: 2 replaced, 1 left unchanged (not among --faces)"."""
+    reasons: dict[str, dict[str, None]] = {}
+    for word, reason in fates:
+        reasons.setdefault(word, {})[reason] = None
+    why = {word: "; ".join(filter(None, given)) for word, given in reasons.items()}
+    said = {word: f"{word} ({why[word]})" if why[word] else word for word in reasons}
+    faces, number = _count(len(fates), "face"), Counter(word for word, _ in fates)
+    if len(said) < 2:
+        return " ".join((faces, *said.values()))
+    return f"{faces}: {', '.join(f'{number[word]} {text}' for word, text in said.items())}"
 
 
 _TIERS = {
@@ -836,10 +878,6 @@ def _without_name(error: AnonfaceError, file: Path) -> str:
     return error.message.removeprefix(f"{str(file)!r} ")
 
 
-def _reasons(faces: Sequence[FaceReport]) -> list[str]:
-    return list(dict.fromkeys(face.reason for face in faces))
-
-
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
@@ -848,11 +886,11 @@ def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float, fatal: An
     by_state = {
         state: [o for o in outcomes if o.state == state] for state in ("done", "copied", "decoy", "skipped", "failed")
     }
-    faces = sum(len(outcome.faces) for outcome in outcomes)
+    fates = [(word, "") for outcome in outcomes if outcome.state != "decoy" for word, _ in _fates(outcome)]
     parts = [f"{len(found)} {state}" for state, found in by_state.items() if found]
     if planned > len(outcomes):
         parts.append(f"{planned - len(outcomes)} not reached")
-    _say(f"{_count(planned, 'photo')}: {', '.join(parts)}; {_count(faces, 'face')} in {seconds:.1f} s")
+    _say(f"{_count(planned, 'photo')}: {', '.join(parts)}; {_tally(fates)} in {seconds:.1f} s")
     if failures := [outcome for outcome in outcomes if outcome.error and outcome.error is not fatal]:
         width = max(len(_shown(outcome.job.source)) for outcome in failures)
         _say(f"{'exit':>4}  {'photo':{width}}  reason")
@@ -923,14 +961,23 @@ def rekey(
     strict_keys: StrictKeys = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Seal a photo under another key, every pixel as it is. Copies under the old key stay what they are."""
+    """Seal a photo under another key, every pixel as it is. Copies under the old key stay what they are.
+
+    A photo in which nothing is sealed is given to the new key too, but nobody can tell whether the old one was right.
+    """
     from anonface.batch import rekey as rekey_photo
 
     target = output or file.with_name(f"{file.stem}.rekeyed{file.suffix}")
     _spare([old_key_file, new_key_file, passphrase_file, new_passphrase_file], [target])
     old = KeySource(old_key_file, passphrase_file, strict_keys).secret()
     new = _key_of_file(new_key_file, new_passphrase_file, strict_keys)
-    rekey_photo(file, old.of, new, target, overwrite=overwrite)
+    if rekey_photo(file, old.of, new, target, overwrite=overwrite) == "unknown":
+        _say(f"anonface: warning: nothing is sealed in {str(file)!r}, so the old key could not be checked")
+        _say(
+            f"anonface: if it is the right one, {str(target)!r} leads back under the new key: recover it and look; "
+            f"keep {str(file)!r} until then"
+        )
+        return
     _say(
         f"anonface: {str(target)!r} answers to the new key; {str(file)!r} still answers to the old one: "
         "delete it to take that away"
@@ -970,6 +1017,7 @@ def compare(
     from anonface.keys import Key
 
     photos = [source for _, source in batch.find(paths, "anonymize", recursive)]
+    _passed_over(ctx)
     batch.check_target(output, None, overwrite)
     _spare([key_file, passphrase_file], [output])
     keys = KeySource(key_file, passphrase_file, strict_keys)

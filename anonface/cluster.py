@@ -23,6 +23,7 @@ from typing import Any
 
 from anonface.batch import NO_RULES, OUT_OF_MEMORY, Job, Outcome, Rules, Task, done, write_files
 from anonface.errors import DeviceError, OutputError, UsageError
+from anonface.imagefile import Content, size_of
 from anonface.journal import Journal
 
 ATTEMPTS = 3
@@ -39,7 +40,7 @@ class Worker:
     def __init__(self, make: Callable[[], Task]) -> None:
         self._make = make
         self._task: Task | None = None
-        self._files: list[tuple[Path, bytes]] = []
+        self._files: list[tuple[Path, Content]] = []
 
     def here(self) -> None:
         """Answers once the worker has its place on a node."""
@@ -63,7 +64,7 @@ class Worker:
         except Exception as raised:
             return rules.failed(job, raised, time.perf_counter() - started), []
         outcome = done(job, treated, self._files, time.perf_counter() - started)
-        return outcome, [(file, len(data)) for file, data in self._files]
+        return outcome, [(file, size_of(data)) for file, data in self._files]
 
     def write(self, outcome: Outcome, rules: Rules) -> Outcome:
         """Write what was rendered last."""

@@ -6,6 +6,20 @@ hint (what to do about it) and the exit code that ``cli.py`` returns. Anything e
 
 from __future__ import annotations
 
+import errno
+
+_REMEDIES = {
+    errno.EACCES: "choose a folder that you may write to",
+    errno.EPERM: "choose a folder that you may write to",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.ENOSPC: "free some space or write elsewhere",
+    errno.EDQUOT: "free some of your quota or write elsewhere",
+    errno.EFBIG: "files of that size are not allowed there: write elsewhere",
+    errno.ENOENT: "no file can be made there: choose another folder",
+    errno.ENOTDIR: "a part of its path is no folder: choose another",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
 
 class AnonfaceError(Exception):
     """Base of all expected failures.
@@ -81,3 +95,8 @@ class DeviceError(AnonfaceError):
     """The chosen device is absent, was lost, or ran out of memory."""
 
     exit_code = 70
+
+
+def remedy(error: Exception) -> str:
+    """The hint for a file that cannot be written, by what the operating system says."""
+    return _REMEDIES.get(error.errno or 0, "write elsewhere") if isinstance(error, OSError) else "choose another name"

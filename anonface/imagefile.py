@@ -13,14 +13,15 @@ import secrets
 import stat
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anonface import deepcolour, metadata
-from anonface.errors import AnonfaceError, ImageError, LimitError, OutputError, UsageError
+from anonface.errors import AnonfaceError, ImageError, LimitError, OutputError, UsageError, remedy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +43,8 @@ PNG_END = b"IEND\xae\x42\x60\x82"
 _PILLOW_LIMIT = threading.Lock()
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+Content = bytes | Sequence[bytes | memoryview]
+"""What a file is to hold, whole or in pieces."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,7 @@ def check_output(path: PathLike, inputs: Iterable[PathLike] = (), overwrite: boo
     except FileNotFoundError:
         found = None
     except (OSError, ValueError) as error:
-        raise OutputError(f"{name!r} cannot be written: {_reason(error)}", "choose another output") from None
+        raise OutputError(f"{name!r} cannot be written: {_reason(error)}", remedy(error)) from None
     if found:
         if stat.S_ISLNK(found.st_mode):
             raise OutputError(f"{name!r} is a symbolic link, which is never written through", "name its target")
@@ -204,12 +207,34 @@ def check_output(path: PathLike, inputs: Iterable[PathLike] = (), overwrite: boo
         raise OutputError(f"the folder {str(folder)!r} is not writable", "choose another output")
 
 
+def size_of(content: Content) -> int:
+    """In bytes."""
+    return len(content) if isinstance(content, bytes) else sum(map(len, content))
+
+
+@lru_cache(maxsize=256)
+def check_folder(folder: Path) -> None:
+    """Refuse a folder in which no file can be made, by making one and removing it: permissions do not tell it all.
+
+    A folder that was found good is not tried again.
+
+    Raises:
+        OutputError: none can.
+    """
+    probe = _temporary(folder)
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(f"the folder {str(folder)!r} is not writable: {_reason(error)}", remedy(error)) from None
+
+
 def write_atomic(path: PathLike, data: bytes, overwrite: bool = False) -> None:
     """Write a whole file or none: :func:`write_together` for one."""
     write_together([(path, data)], overwrite)
 
 
-def write_together(files: Iterable[tuple[PathLike, bytes]], overwrite: bool = False) -> None:
+def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = False) -> None:
     """Write whole files or none: a crash at any moment leaves each the old file or the complete new one.
 
     The data goes to temporary files beside the targets, which take their names, in the order given, when all are
@@ -223,7 +248,7 @@ def write_together(files: Iterable[tuple[PathLike, bytes]], overwrite: bool = Fa
     for path, data in files:
         check_output(path, (), overwrite)
         target = Path(os.fsdecode(path))
-        parts.append((target, target.with_name(f".anonface-{secrets.token_hex(8)}.tmp"), data))
+        parts.append((target, _temporary(target.parent), data))
     fresh = [target for target, _, _ in parts if not os.path.lexists(target)]
     named: list[Path] = []
     try:
@@ -245,9 +270,7 @@ def write_together(files: Iterable[tuple[PathLike, bytes]], overwrite: bool = Fa
             ) from None
         if isinstance(error, OSError):
             reason = _reason(error)
-            raise OutputError(
-                f"{str(target)!r} cannot be written: {reason}", "free some space or write elsewhere"
-            ) from None
+            raise OutputError(f"{str(target)!r} cannot be written: {reason}", remedy(error)) from None
         raise
     finally:
         for _, temporary, _ in parts:
@@ -414,16 +437,20 @@ def _is_same(found: os.stat_result, other: PathLike) -> bool:
         return False
 
 
+def _temporary(folder: Path) -> Path:
+    return folder / f".anonface-{secrets.token_hex(8)}.tmp"
+
+
 def _mode(target: Path) -> int | None:
     """The permissions of the file that is to be replaced, if there is one."""
     return stat.S_IMODE(target.stat().st_mode) if target.exists() else None
 
 
-def _write_new(path: Path, data: bytes, mode: int | None) -> None:
+def _write_new(path: Path, data: Content, mode: int | None) -> None:
     """Write a new file and see it onto the disk; ``mode`` None leaves its permissions to the umask."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+        file.writelines([data] if isinstance(data, bytes) else data)
         file.flush()
         os.fsync(file.fileno())
     if mode is not None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anonface.errors import OutputError
+from anonface.errors import OutputError, remedy
 
 Record = dict[str, Any]
 
@@ -119,7 +119,7 @@ def _append(file: Path, line: bytes) -> None:
             journal.write(line)
             os.fsync(descriptor)
     except OSError as error:
-        raise OutputError(f"the journal {file} cannot be written: {error.strerror}") from error
+        raise OutputError(f"the journal {file} cannot be written: {error.strerror}", remedy(error)) from error
 
 
 def _look(file: Path) -> list[int] | None:

@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from anonface.errors import KeyFileError, LimitError, OutputError
+from anonface.errors import KeyFileError, LimitError, OutputError, remedy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -344,7 +344,7 @@ def write_key_file(path: PathLike, key: Key, passphrase: str | None = None) -> N
         raise OutputError(f"{name!r} exists", "keys are never overwritten: choose another name") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise OutputError(f"{name!r} cannot be written: {reason}", "choose another folder or name") from None
+        raise OutputError(f"{name!r} cannot be written: {reason}", remedy(error)) from None
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(line + "\n")
@@ -353,7 +353,7 @@ def write_key_file(path: PathLike, key: Key, passphrase: str | None = None) -> N
     except BaseException as error:
         Path(name).unlink()  # half a key is worse than none
         if isinstance(error, OSError):
-            raise OutputError(f"{name!r} cannot be written: {error.strerror}", "free some space") from None
+            raise OutputError(f"{name!r} cannot be written: {error.strerror}", remedy(error)) from None
         raise
 
 

@@ -278,7 +278,10 @@ class Engine:
         return _Cut(quad, crop, blend.soften(parse.face_mask(crop, mesh, size, parser)))
 
     def _replace(self, pixels: Pixels, cuts: list[_Cut], keys: list[FaceKey], backend: Backend, run: Render) -> Pixels:
-        """Render every cut's face anew and blend it in; crops of one size go to the backend together."""
+        """Render every cut's face anew and blend it in; crops of one size go to the backend together.
+
+        A grey photo stays grey: renders are colour pictures, and a trace of hue would tell where faces are.
+        """
         by_size: dict[int, list[int]] = {}
         for i, cut in enumerate(cuts):
             by_size.setdefault(len(cut.crop), []).append(i)
@@ -300,7 +303,7 @@ class Engine:
                 lit = blend.match_light(render, cut.crop, shown[i])
                 render = blend.match_grain(lit, cut.crop, shown[i])
             result = blend.paste(result, render, shown[i], cut.quad)
-        return result
+        return blend.as_grey(result) if cuts and blend.is_grey(pixels) else result
 
     def _imprint(
         self, pixels: Pixels, cuts: list[_Cut], keys: list[FaceKey], backend: Imprinting, consistent: bool

@@ -29,7 +29,7 @@ Mask = NDArray[np.bool_]
 OWN, CARRIED, WITHHELD = range(3)  # the networks' key: the master's own, in the payload, nowhere
 SUFFIX = re.compile(r"(\.[A-Za-z0-9]{1,15})?")
 _INTACT = "use the picture that was written with it, or one with the very same pixels"
-STEP = 1024 * 1024  # bytes that are encrypted at a time
+STEP = 64 * 1024  # bytes that are encrypted at a time
 STRIP = 64  # rows that are looked at at a time
 
 
@@ -75,7 +75,8 @@ def of_pixels(header: Header, original: Pixels, anonymized: Pixels, alpha: Pixel
     inside = region(header)
     if any((original[rows] != anonymized[rows])[~inside[rows]].any() for rows in _strips(inside)):
         raise ValueError("the photo was changed outside its faces")
-    return Contents("face", _outside_digest(anonymized, alpha, inside), data=original[inside].tobytes())
+    data = b"".join(original[rows][inside[rows]].tobytes() for rows in _strips(inside))
+    return Contents("face", _outside_digest(anonymized, alpha, inside), data=data)
 
 
 def mended(header: Header, contents: Contents, pixels: Pixels, alpha: Pixels | None) -> Pixels:

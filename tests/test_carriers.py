@@ -7,25 +7,12 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
+from test_container import HEADER, RECORD
 
 from anonface import carriers
 from anonface.carriers import embed, extract, strip
-from anonface.container import FaceEntry, Header, decode, encode
+from anonface.container import decode
 from anonface.errors import ContainerError
-from anonface.keys import Argon2
-
-QUAD = ((10.0, 15.0), (10.0, 62.5), (57.5, 62.5), (57.5, 15.0))
-HEADER = Header(
-    backend="ifadit",
-    parameters={"steps": 50, "parser": "landmarks"},
-    flow_salt=bytes(range(16)),
-    consistent=False,
-    kdf=Argon2(bytes(range(16, 32))),
-    weights_digest=bytes(range(32)),
-    canvas=(4000, 3000),
-    faces=(FaceEntry(QUAD), FaceEntry(QUAD, "mosaic")),
-)
-RECORD = encode(HEADER)
 
 
 def picture() -> Image.Image:

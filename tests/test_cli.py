@@ -1,6 +1,5 @@
 """Sessions at the command line, with an engine that costs nothing (fake.py)."""
 
-import io
 import json
 import os
 import re
@@ -19,42 +18,12 @@ from PIL import Image
 from anonface import cli
 from anonface.errors import DeviceError, WeightsError
 from anonface.imagefile import write_atomic
-from anonface.keys import Argon2, Key
+from anonface.keys import Key
 
+SUFFIX_OF = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp"}
 JOURNAL = re.compile(r"\.anonface-[0-9a-f]{16}\.journal$")
 
-
-@pytest.fixture(autouse=True)
-def room(tmp_path, monkeypatch):
-    """An empty folder to work in, the fake engine, cheap passphrases, nobody at the keyboard."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("anonface.pipeline.Engine", FakeEngine)
-    monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
-    monkeypatch.setattr(Argon2, "fresh", classmethod(lambda cls: cls(os.urandom(16), 64, 1, 1)))
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    monkeypatch.delenv("ANONFACE_PASSPHRASE", raising=False)
-    monkeypatch.delenv("ANONFACE_OFFLINE", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
-def anonface(capsys):
-    """Run a command line in this process: (exit code, stdout, stderr)."""
-
-    def run(*args):
-        capsys.readouterr()
-        code = cli.run([str(arg) for arg in args])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
-@pytest.fixture
-def key(room):
-    file = room / "k.bin"
-    cli.run(["keygen", str(file)])
-    return file
+pytestmark = pytest.mark.usefixtures("room")
 
 
 def photo(name, shade=120, size=(40, 32), **options):
@@ -90,7 +59,7 @@ def test_there_and_back(anonface, room):
     code, out, err = anonface("anonymize", "a.png", "--key-file", "mine.key")
     assert code == 0 and out == ""
     assert err.splitlines()[0] == "anonface: device fake cpu"
-    assert err.splitlines()[1].startswith("a.png -> a.anon.png: 1 face, ")
+    assert err.splitlines()[1].startswith("a.png -> a.anon.png: 1 face replaced, ")
     assert (pixels("a.anon.png") != pixels("a.png")).any()
 
     code, out, _ = anonface("inspect", "a.anon.png", "--json")
@@ -207,7 +176,7 @@ def test_a_damaged_record(anonface, key):
 def test_a_face_that_no_detector_sees_is_named(anonface, key):
     photo("a.png")
     code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--box", "20,20,8,8", "--box", "1,1,4,4.5")
-    assert code == 0 and "3 faces, 2 of them under a mosaic (too small)" in err
+    assert code == 0 and "3 faces: 1 replaced, 2 covered by a mosaic (too small)" in err
 
 
 # --- Keys and passphrases --------------------------------------------------------------------------------------------
@@ -449,7 +418,7 @@ def test_one_bad_photo_stops_no_other(anonface, key):
     assert code == result["exit"] == 3 and out.count("\n") == 1
     assert sorted(p["output"] for p in result["photos"] if p["output"]) == ["out/2024/b.anon.png", "out/a.anon.png"]
     assert [p["error"]["code"] for p in result["photos"] if p["error"]] == [5]
-    assert "3 photos: 2 done, 1 failed; 2 faces" in err
+    assert "3 photos: 2 done, 1 failed; 2 faces replaced in " in err
     assert err.splitlines()[-1].split()[:2] == ["5", "album/2024/black.png"]
 
     code, _, err = anonface("anonymize", "album/**/*.png", "-o", "out", "--key-file", key, "--skip-existing")
@@ -575,6 +544,29 @@ def test_a_report_says_the_same_as_the_summary(anonface, key):
     assert failed["state"] == "failed" and failed["output"] is None and failed["error"]["code"] == 4
 
 
+def test_what_a_folder_holds_besides_photos_is_counted(anonface, key):
+    photo("album/a.png")
+    photo("album/deep/b.png")
+    Path("album/.hidden.mp4").touch()
+    for name in ("v.mp4", "deep/W.MP4", "deep/raw.cr2", "note", "a.png.anf"):
+        Path("album", name).touch()
+    args = ["--key-file", key, "-o", "out", "--json", "--report", "r.json", "--overwrite"]
+    for more, expected, line in (
+        ([], {".mp4": 1, "": 1}, "2 files passed over, no photos by name: 1 without a suffix, 1 .mp4"),
+        (["-r"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over, no photos by name: 2 .mp4, "),
+        (["-r", "./album/deep"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over, no photos by name: 2 .mp4, "),
+    ):
+        code, out, err = anonface("anonymize", "album", *args, *more)
+        assert code == 0 and json.loads(out)["passed_over"] == expected
+        assert json.loads(Path("r.json").read_text())["passed_over"] == expected
+        assert line in err and err.count("passed over") == 1
+    code, out, err = anonface("anonymize", "album/a.png", *args)
+    assert code == 0 and json.loads(out)["passed_over"] == {} and "passed over" not in err
+    Path("out/stray.txt").touch()
+    code, out, err = anonface("recover", "out", "-o", "back", "--key-file", key, "--json")
+    assert code == 0 and json.loads(out)["passed_over"] == {".txt": 1}
+
+
 def test_a_report_that_must_not_be_written(anonface, key):
     photo("a.png")
     Path("there.json").touch()
@@ -668,13 +660,30 @@ def test_who_is_changed(anonface, key, monkeypatch, options, changed, stateless)
     assert list(difference) == changed
     kinds = [face["kind"] for face in json.loads(out)["photos"][0]["faces"]]
     assert kinds == ["synth" if change else "kept" for change in changed]
-    assert ("left as they are" in err) is (False in changed)
+    assert ("left unchanged" in err) is (False in changed)
     if stateless:
         assert anonface("recover", "a.anon.png", "--key-file", key, *mode, *options)[0] == 0
     else:
         assert anonface("recover", "a.anon.png", "--key-file", key, *options)[0] == (2 if options else 0)
         assert anonface("recover", "a.anon.png", "--key-file", key, "--overwrite")[0] == 0
     assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def test_counts_say_what_became_of_each_face(anonface, key, monkeypatch):
+    """Replaced, covered, left; and at recovery led back or not: of those that were left it knows nothing."""
+    monkeypatch.setattr("anonface.pipeline.Engine", Neighbours)
+    two_people()
+    for tier, back in (("file", "2 faces led back, the original file"), ("face", "2 faces led back, the original pix")):
+        args = ["a.png", "--key-file", key, "--seal", tier, "--faces", "0", "--box", "1,1,4,4", "--overwrite"]
+        code, _, err = anonface("anonymize", *args)
+        assert code == 0 and ": 3 faces: 1 replaced, 1 left unchanged, 1 covered by a mosaic (too small), " in err
+        code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--overwrite")
+        assert code == 0 and f": {back}" in err
+    _, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--overwrite", "--seal", "none")
+    assert ": 1 face rendered anew, as the networks lead back, " in err
+    assert anonface("anonymize", "a.png", "--key-file", key, "--stateless", "--faces", "1", "--overwrite")[0] == 0
+    _, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--stateless", "--faces", "1", "-o", "b.png")
+    assert ": 2 faces: 1 left unchanged, 1 rendered anew, as the networks lead back, " in err
 
 
 @pytest.mark.parametrize("faces", ["2", "0,7"])
@@ -893,7 +902,7 @@ def test_an_original_comes_back_under_its_own_name_and_suffix(anonface, key):
     assert anonface("anonymize", "album", "-r", "-o", "out", "--key-file", key)[0] == 0
     code, out, err = anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--json")
     assert code == 0 and json.loads(out)["device"] is None  # no network was needed
-    assert "out/a.anon.png -> back/a.recovered.jpg: 1 face, the original file" in err
+    assert "out/a.anon.png -> back/a.recovered.jpg: 1 face led back, the original file" in err
     assert [(p["output"], p["tier"], p["verified"]) for p in json.loads(out)["photos"]] == [
         ("back/a.recovered.jpg", "file", "yes"),
         ("back/deep/b.recovered.tif", "file", "yes"),
@@ -963,6 +972,28 @@ def test_face_pixels(anonface, key):
     assert (pixels("a.recovered.png") == pixels("a.jpg")).all()
 
 
+@pytest.mark.parametrize(
+    ("tier", "output", "exact"),
+    [
+        ("file", "b.png", True),
+        ("face", "b.png", True),
+        ("face", "b.webp", True),
+        ("face", "b.jpg", False),
+        ("none", "b.png", False),
+    ],
+)
+def test_exact_is_said_of_what_is_exact_alone(anonface, key, tier, output, exact):
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (32, 40, 3), np.uint8)).save("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key, "--seal", tier)[0] == 0
+    args = ["recover", "a.anon.png", "--key-file", key, "-o", output, "--report", "r.json", "--json"]
+    code, out, err = anonface(*args)
+    (entry,) = json.loads(out)["photos"]
+    assert code == 0 and json.loads(Path("r.json").read_text())["photos"] == [entry]
+    assert (entry["verified"], entry["exact"]) == ("unknown" if tier == "none" else "yes", exact)
+    assert ("no longer exact" in err) is (output == "b.jpg")
+    assert (pixels(output) == pixels("a.png")).all() == (exact or tier == "none")  # the fake engine's way back is exact
+
+
 def test_inspect_says_what_is_public_and_what_recovery_needs(anonface, key, monkeypatch):
     photo("a.png")
     for tier, need in (("file", "the key file"), ("face", "every pixel"), ("none", "networks of backend fake")):
@@ -991,14 +1022,21 @@ def test_strip(anonface, key):
     assert anonface("strip", "a.anon.stripped.png", "-o", "b.png")[0] == 8
     assert anonface("strip", "a.anon.png", "--overwrite")[0] == 0
     assert anonface("strip", "k.bin", "-o", "b.png")[0] == 8 and not Path("b.png").exists()
+    anonface("anonymize", "a.png", "--key-file", key, "-o", "c.png", "--sidecar", "c.anf")
+    code, _, err = anonface("strip", "c.anf")
+    assert code == 8 and "'c.anf' is a record and no photo" in err and "nothing to strip" in err
 
 
 def test_rekey(anonface, key, monkeypatch):
     photo("a.png")
-    anonface("keygen", "new.key")
+    for name in ("new.key", "other.key"):
+        anonface("keygen", name)
     anonface("anonymize", "a.png", "--key-file", key)
     rekey = ("rekey", "a.anon.png", "--new-key-file", "new.key")
-    assert anonface(*rekey, "--old-key-file", "new.key")[0] == 7
+    code, _, err = anonface(*rekey, "--old-key-file", "other.key")
+    assert code == 7 and "'a.anon.png' was sealed under another key" in err and "--decoy" not in err
+    code, _, err = anonface(*rekey, "--old-key-file", "new.key")
+    assert code == 2 and "are the same" in err
     assert not Path("a.anon.rekeyed.png").exists()
     code, _, err = anonface(*rekey, "--old-key-file", key)
     assert code == 0 and "'a.anon.png' still answers to the old one" in err
@@ -1014,6 +1052,61 @@ def test_rekey(anonface, key, monkeypatch):
     assert json.loads(anonface("inspect", "q.png", "--json")[1])["passphrase"] is None
     assert anonface("recover", "q.png", "--key-file", "new.key", "-o", "c.png")[0] == 0
     assert Path("c.png").read_bytes() == Path("a.png").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["strip", "rekey"])
+@pytest.mark.parametrize(
+    ("source", "target", "code"),
+    [
+        ("a.png", "b.jpg", 2),
+        ("a.png", "b.webp", 2),
+        ("a.png", "b", 2),
+        ("a.png", "b.anf", 2),
+        ("a.png", "b.PNG", 0),
+        ("a.jpg", "b.png", 2),
+        ("a.jpg", "b.jpeg", 0),
+        ("a.webp", "b.jpg", 2),
+        ("a.webp", "b.webp", 0),
+    ],
+)
+def test_a_file_that_keeps_its_pixels_keeps_its_format(anonface, key, command, source, target, code):
+    photo("photo.png")
+    anonface("keygen", "new.key")
+    anonface("anonymize", "photo.png", "--key-file", key, "-o", source)
+    keys = ["--old-key-file", key, "--new-key-file", "new.key"] if command == "rekey" else []
+    got, _, err = anonface(command, source, "-o", target, *keys)
+    assert got == code and Path(target).exists() is (code == 0)
+    if code:
+        assert "stays one" in err and f"hint: name it b{Path(source).suffix}" in err
+        return
+    with Image.open(target) as image:
+        assert SUFFIX_OF[image.format] == Path(source).suffix
+    assert (pixels(target) == pixels(source)).all()
+
+
+def test_a_sidecar_stays_one(anonface, key):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    anonface("anonymize", "a.png", "--key-file", key, "--sidecar", "a.anf")
+    rekey = ("rekey", "a.anf", "--old-key-file", key, "--new-key-file", "new.key")
+    code, _, err = anonface(*rekey, "-o", "b.png")
+    assert code == 2 and "hint: name it b.anf" in err and not Path("b.png").exists()
+    assert anonface(*rekey, "-o", "b.anf")[0] == 0
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_rekeying_what_is_not_sealed_promises_nothing(anonface, key, right):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    anonface("keygen", "other.key")
+    anonface("anonymize", "a.png", "--key-file", key, "--seal", "none")
+    rekey = ("rekey", "a.anon.png", "--old-key-file", key if right else "other.key", "--new-key-file", "new.key")
+    code, _, err = anonface(*rekey)
+    assert code == 0 and "could not be checked" in err and "delete" not in err
+    code, _, err = anonface("recover", "a.anon.rekeyed.png", "--key-file", "new.key", "-o", "b.png")
+    assert code == 0 and "nobody could tell" in err
+    assert (pixels("b.png") == pixels("a.png")).all() == right
+    assert anonface("rekey", "a.anon.png", "--old-key-file", key, "--new-key-file", key, "-o", "c.png")[0] == 2
 
 
 def test_no_secret_is_ever_said(anonface, key, monkeypatch):

@@ -1,7 +1,7 @@
 """The faults of docs/faults.md at the command line: the exit code, and what is left on the disk afterwards."""
 
+import errno
 import hashlib
-import io
 import json
 import os
 import pickle
@@ -30,39 +30,11 @@ from anonface import carriers, cli, container, imagefile, pipeline, weights
 from anonface.errors import DeviceError
 from anonface.faces import align, parse
 from anonface.faces.detect import Face
-from anonface.keys import Argon2
 
 REAL_ENGINE = pipeline.Engine
 TABLE = Path(__file__).parent.parent / "docs" / "faults.md"
 
-
-@pytest.fixture(autouse=True)
-def room(tmp_path, monkeypatch):
-    """An empty folder to work in, the fake engine, cheap passphrases, nobody at the keyboard."""
-    folder = tmp_path / "room"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr("anonface.pipeline.Engine", FakeEngine)
-    monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
-    monkeypatch.setattr(Argon2, "fresh", classmethod(lambda cls: cls(os.urandom(16), 64, 1, 1)))
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    monkeypatch.delenv("ANONFACE_PASSPHRASE", raising=False)
-    monkeypatch.delenv("ANONFACE_OFFLINE", raising=False)
-    cli.run(["keygen", "k.bin"])
-    return folder
-
-
-@pytest.fixture
-def anonface(capfd):
-    """Run a command line in this process: (exit code, stdout, stderr), with what libraries say there."""
-
-    def run(*args):
-        capfd.readouterr()
-        code = cli.run([str(arg) for arg in args])
-        said = capfd.readouterr()
-        return code, said.out, said.err
-
-    return run
+pytestmark = pytest.mark.usefixtures("key")
 
 
 @pytest.fixture
@@ -396,7 +368,7 @@ def test_a_face_too_small(anonymize, crowd, monkeypatch):
     photo = scene(330, 640)
     put("a.png", saved(Image.fromarray(photo), "PNG"))
     code, out, err = anonymize("a.png", "--json")
-    assert code == 0 and "5 of them under a mosaic (too small)" in err
+    assert code == 0 and "50 faces: 5 covered by a mosaic (too small), 45 replaced" in err
     kinds = [face["kind"] for face in json.loads(out)["photos"][0]["faces"]]
     assert kinds == (["mosaic"] + ["synth"] * 9) * 5 and len(crowd.streams) == 45
     result = pixels("a.anon.png")
@@ -419,6 +391,43 @@ def test_read_only_folder(refused, monkeypatch):
         refused(10, "a.png", "-o", f"{folder}/b.png", says="not writable")
         refused(10, "a.png", "-o", f"{folder}/new/", says="not writable")
         assert os.listdir(folder) == []  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.EACCES, "that you may write to"),
+        (errno.EPERM, "that you may write to"),
+        (errno.EROFS, "read-only"),
+        (errno.ENOSPC, "free some space"),
+        (errno.ENOENT, "no file can be made there"),
+        (errno.EIO, "write elsewhere"),
+    ],
+)
+def test_a_folder_that_takes_no_file(refused, monkeypatch, number, hint):
+    """Found before an engine is made, whatever its permissions say."""
+    monkeypatch.setattr("anonface.pipeline.Engine", None)
+    put("a.png")
+    opened = os.open
+
+    def refusing(path, flags, mode=0o777, **options):
+        if flags & os.O_CREAT and "out" in Path(path).parts:
+            raise OSError(number, os.strerror(number))
+        return opened(path, flags, mode, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+    Path("out").mkdir()
+    for args in (["-o", "out/b.png"], ["-o", "out/"], ["-o", "out/new/"], ["--report", "out/r.json"]):
+        err = refused(10, "a.png", *args, says="not writable")
+        assert os.strerror(number) in err and hint in err.splitlines()[-1]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="no /proc here")
+def test_a_folder_of_the_kernel(refused, monkeypatch):
+    monkeypatch.setattr("anonface.pipeline.Engine", None)
+    put("a.png")
+    for output in ("/proc/b.png", "/proc/new/"):
+        assert "hint: free some space" not in refused(10, "a.png", "-o", output, says="'/proc' is not writable")
 
 
 def as_nobody(call, *args):
@@ -915,13 +924,13 @@ def test_canaries(anonface, kind, slots, room, tmp_path, monkeypatch):
     for output in ("b.png", "b.webp", "b.jpg"):
         for options in ([], ["--keep-metadata"], ["--sidecar", "b.anf"]):
             run = ["--debug", "anonymize", "--key-file", "k.bin", "a.in", "-o", output, "--overwrite", "--json"]
-            code, *texts = anonface(*run, *options)
-            assert code == 0
+            code, *texts = anonface(*run, "--report", "b.json", *options)
+            assert code == 0 and json.loads(texts[0]) == json.loads(Path("b.json").read_text())
             said += [text.encode() for text in texts]
             results = [file.read_bytes() for file in Path().iterdir() if file.name.startswith("b.")]
             for result in [*results, *said]:
                 assert not [word for part in traces(result) for word in words if word in part]
-    assert json.loads(texts[0])["exit"] == 0 and len(results) >= 2
+    assert json.loads(texts[0])["exit"] == 0 and len(results) >= 3
     written = {Path(name).name for name in OPENED if not name.startswith("/dev/")}
     assert written and all(re.fullmatch(r"\.anonface-[0-9a-f]{16}\.tmp", name) for name in written)
     assert {Path(name).resolve().parent for name in OPENED if not name.startswith("/dev/")} == {room.resolve()}
@@ -929,6 +938,7 @@ def test_canaries(anonface, kind, slots, room, tmp_path, monkeypatch):
         "a.in",
         "b.anf",
         "b.jpg",
+        "b.json",
         "b.png",
         "b.webp",
         "k.bin",
@@ -936,13 +946,29 @@ def test_canaries(anonface, kind, slots, room, tmp_path, monkeypatch):
 
 
 def test_canaries_in_what_is_refused(anonface):
-    """Nor does an error message repeat what is in a file."""
+    """Nor does an error message or a report repeat what is in a file."""
     canary = os.urandom(8).hex()
+    args = ["--key-file", "k.bin", "a.in", "-o", "b.png", "--json", "--report", "r.json", "--overwrite"]
     for kind in ("JPEG", "PNG", "WEBP", "TIFF", "GIF", "AVIF"):
         data = planted(kind, canary)
         put("a.in", data[: len(data) // 2])
-        code, out, err = anonface("--debug", "anonymize", "--key-file", "k.bin", "a.in", "-o", "b.png", "--json")
-        assert code == 4 and canary not in out + err and canary[:8] not in out + err
+        code, out, err = anonface("--debug", "anonymize", *args)
+        said = out + err + Path("r.json").read_text()
+        assert code == 4 and '"code": 4' in said and canary not in said and canary[:8] not in said
+
+
+@pytest.mark.parametrize("tier", ["file", "face"])
+def test_canaries_of_a_recovery(anonface, anonymize, tier):
+    """The original comes back with all that it held, and nothing else says any of it."""
+    canary = os.urandom(8).hex()
+    put("a.jpg", planted("JPEG", canary))
+    assert anonymize("a.jpg", "--seal", tier)[0] == 0
+    args = ["a.anon.png", "--key-file", "k.bin", "--json", "--report", "r.json"]
+    code, out, err = anonface("--debug", "recover", *args)
+    said = out + err + Path("r.json").read_text()
+    assert code == 0 and canary not in said and canary[:8] not in said
+    (back,) = (Path(entry["output"]).read_bytes() for entry in json.loads(out)["photos"])
+    assert (canary.encode() in back) is (tier == "file")
 
 
 def test_keep_metadata_keeps_how_it_was_taken(anonymize):

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "backends": {"errors", "keys", "weights", "models", "faces.align", "faces.blend"},
     "pipeline": {"errors", "keys", "container", "faces", "backends"},
     "batch": {"errors", "keys", "container", "carriers", "sealing", "imagefile", "journal", "pipeline"},
-    "cluster": {"errors", "journal", "batch"},
+    "cluster": {"errors", "imagefile", "journal", "batch"},
     "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "faces.parse", "backends"},
     "evaluation": {"errors", "keys", "imagefile", "weights", "faces", "pipeline"},
     "__init__": {"keys", "pipeline", "batch"},

@@ -41,6 +41,15 @@ def test_the_face_changes_and_nothing_else(photo, anonymized):
     assert [face.kind for face in anonymized.faces] == ["synth"]
 
 
+def test_a_grey_photo_stays_grey(engine, photo, anonymized):
+    grey = photo[..., 1:2].repeat(3, 2)
+    hidden = engine.anonymize(grey, KEY, consistent=True)
+    back = engine.recover(hidden.pixels, KEY)
+    for before, after in ((grey, hidden.pixels), (hidden.pixels, back.pixels)):
+        assert (before != after).sum() > 2000 and np.ptp(after, axis=2).max() == 0
+    assert np.ptp(anonymized.pixels, axis=2).max() > 50
+
+
 def test_what_is_sealed_covers_all_that_changed(engine, photo, anonymized):
     wide = np.concatenate([photo, np.full((512, 100, 3), 90, np.uint8)], axis=1)[:, 60:]  # another place in the photo
     for original, result in ((photo, anonymized), (wide, engine.anonymize(wide, KEY, boxes=[(500, 400, 60, 90)]))):

@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from anonface import anonymize, carriers, container, recover, sealing
-from anonface.batch import rekey, strip
+from anonface.batch import Anonymizing, Opened, rekey, strip
 from anonface.container import FaceEntry, Header, decode, encode
 from anonface.errors import (
     AnonfaceError,
@@ -25,6 +26,7 @@ from anonface.errors import (
     UsageError,
     WrongKeyError,
 )
+from anonface.imagefile import Photo, size_of
 from anonface.keys import CONSISTENT_SALT, Key
 from anonface.sealing import Contents, padded_size, region, seal, unseal
 
@@ -316,6 +318,19 @@ def test_a_result_too_large_to_be_read_again_is_not_written(monkeypatch):
     with pytest.raises(LimitError, match="read again"):
         put("photo.png", saved(noise()))
     assert not Path("hidden.png").exists()
+
+
+@pytest.mark.parametrize("sidecar", [None, Path("record.anf")])
+def test_sealing_holds_the_original_and_its_record_and_no_further_copy(sidecar):
+    original, photo = bytes(4_000_000), Photo(noise(), None, None, "jpeg")
+    task = Anonymizing(KEY, FakeEngine())
+    opened = Opened(Path("photo.jpg"), original, photo)
+    treated = task.treat(opened)
+    tracemalloc.start()
+    files = task.files(opened, treated, Path("hidden.png"), sidecar)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(original) < sum(size_of(content) for _, content in files) < most < 1.2 * len(original)
 
 
 def test_headers_hold_no_trace_of_the_original():

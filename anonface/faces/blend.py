@@ -196,6 +196,17 @@ def add(photo: Pixels, pattern: NDArray[np.float32], quad: Points) -> Pixels:
     return summed
 
 
+def is_grey(photo: Pixels) -> bool:
+    """Whether the three channels of uint8 ``[H, W, 3]`` are the same everywhere."""
+    first, second, third = np.moveaxis(photo, 2, 0)
+    return np.array_equal(first, second) and np.array_equal(first, third)
+
+
+def as_grey(photo: Pixels) -> Pixels:
+    """Every pixel's luma (ITU-R BT.601) in all three channels; what is grey already stays as it is, bit for bit."""
+    return np.asarray(cv2.cvtColor(cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB), np.uint8)
+
+
 def mosaic(photo: Pixels, quad: Points) -> Pixels:
     """Cover the ellipse that fills a quad with a coarse mosaic.
 

@@ -38,7 +38,7 @@ class People:
         return bool((self.codes @ self._code(crop)[0]).max() >= SAME_PERSON)
 
     def _code(self, crop: NDArray[np.uint8]) -> Tensor:
-        """A unit code [1, 512]."""
+        """A unit code [1, 448]."""
         face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1
         with torch.inference_mode():
             return self.encoder(face.to(self.device)).cpu()

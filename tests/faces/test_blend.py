@@ -160,6 +160,16 @@ def test_a_quad_beyond_the_photo_changes_nothing() -> None:
     assert np.array_equal(blend.mosaic(photo, quad), photo)
 
 
+def test_what_is_nearly_grey_becomes_grey_and_grey_stays() -> None:
+    grey = noise(1)[..., :1].repeat(3, 2)
+    assert blend.is_grey(grey) and np.array_equal(blend.as_grey(grey), grey)
+    tinted = grey.copy()
+    tinted[5, 7] = (100, 101, 99)
+    assert not blend.is_grey(tinted) and blend.is_grey(blend.as_grey(tinted))
+    assert tuple(blend.as_grey(tinted)[5, 7]) == (100, 100, 100)
+    assert not blend.is_grey(noise(1))
+
+
 def test_the_mosaic_leaves_few_colours_and_touches_only_the_ellipse() -> None:
     photo = noise(1, 400, 500)
     quad = align.square(np.array([250.0, 200.0]), 200.0, 0.3)
