@@ -51,10 +51,10 @@ EYES += [362, 382, 381, 380, 374, 373, 390, 249, 263, 466, 388, 387, 386, 385, 3
 LIPS = [61, 146, 91, 181, 84, 17, 314, 405, 321, 375, 291, 409, 270, 269, 267, 0, 37, 39, 40, 185]
 
 # What can be synthesised. Below 16 px between the eyes' centres the quad wanders by more than 2 px of a 256-px crop.
-# Beyond the turns below it no longer frames the face as a generator knows it (the mesh flattens profiles: 55 degrees
-# by its depth are some 65 in truth).
+# Beyond the turns below so little of the far side is seen that what the generator draws there is no natural face
+# (the mesh flattens profiles: 55 degrees by its depth are some 65 in truth).
 LEAST_EYE_DISTANCE = 16.0
-MOST_YAW, MOST_PITCH = 55.0, 40.0
+MOST_YAW, MOST_PITCH = 40.0, 40.0
 LEAST_INSIDE = 0.6  # share of the face's outline within the photo
 MOST_DISSENT = 0.075  # mean distance of the mesh from the detector's five points, in sides of the quad
 LEVEL_PITCH = -11.0  # degrees: the lean of a level face's forehead-to-chin line, by the mesh's depth
