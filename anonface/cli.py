@@ -1091,6 +1091,11 @@ def evaluate(
         Path, typer.Argument(metavar="DIR", help="Photos; identities.csv (file,identity) may name people.")
     ],
     keys: Annotated[int, typer.Option(min=1, help="Keys tried on each photo.")] = 4,
+    attacks: Annotated[
+        str,
+        typer.Option(metavar="NAME,...|none", help="What photos go through before recovery."),
+    ] = "jpeg90",
+    attack_keys: Annotated[int, typer.Option(min=1, help="How many of a photo's keys are tried under attacks.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many photos.")] = None,
     split: Annotated[
         Literal["all", "even", "odd"], typer.Option(help="People of even or odd rank in identities.csv only.")
@@ -1119,10 +1124,13 @@ def evaluate(
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a folder of photos")
     from anonface.evaluation import report as reports
-    from anonface.evaluation.run import Judges, Original, look_at_originals
+    from anonface.evaluation.attacks import chosen
+    from anonface.evaluation.judges import Judges, Original, look_at_originals
     from anonface.evaluation.run import evaluate as measure
     from anonface.evaluation.sheet import around
+    from anonface.evaluation.trials import Plan
 
+    plan = Plan(keys, attacks=chosen(attacks), attack_keys=attack_keys)
     judges = Judges()
     with _progress("originals", 0) as advance:
         originals = look_at_originals(folder, judges, progress=lambda done, total: advance(done, "", total))
@@ -1138,7 +1146,7 @@ def evaluate(
         report = measure(
             engine,
             folder,
-            keys_per_photo=keys,
+            plan,
             limit=limit,
             split=split,
             judges=judges,

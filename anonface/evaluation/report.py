@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 ARROWS = {"lower": "↓", "higher": "↑", "": ""}
 PERCENT = {"rate", "share"}
 
+Samples = Mapping[str, Sequence[tuple[str, int, float]]]
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -84,7 +86,7 @@ class Report:
     thresholds: Sequence[Threshold]
     rates: Sequence[Rate]
     figures: Sequence[Figure]
-    samples: Mapping[str, Sequence[tuple[str, int, float]]]
+    samples: Samples
 
     def rate(self, title: str, threshold: int = 0) -> Interval:
         """The interval of the one row whose title starts so, at the threshold of that index.
