@@ -1095,7 +1095,9 @@ def evaluate(
         str,
         typer.Option(metavar="NAME,...|none", help="What photos go through before recovery."),
     ] = "jpeg90",
-    attack_keys: Annotated[int, typer.Option(min=1, help="How many of a photo's keys are tried under attacks.")] = 1,
+    attack_keys: Annotated[
+        int, typer.Option(min=1, help="How many of a photo's keys are tried under attacks, and without identity code.")
+    ] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many photos.")] = None,
     split: Annotated[
         Literal["all", "even", "odd"], typer.Option(help="People of even or odd rank in identities.csv only.")
@@ -1126,6 +1128,7 @@ def evaluate(
     from anonface.evaluation import report as reports
     from anonface.evaluation.attacks import chosen
     from anonface.evaluation.judges import Judges, Original, look_at_originals
+    from anonface.evaluation.mute import without_identity
     from anonface.evaluation.run import evaluate as measure
     from anonface.evaluation.sheet import around
     from anonface.evaluation.trials import Plan
@@ -1147,6 +1150,7 @@ def evaluate(
             engine,
             folder,
             plan,
+            mute=without_identity(engine),
             limit=limit,
             split=split,
             judges=judges,

@@ -30,6 +30,7 @@ def evaluate(
     folder: Path,
     plan: Plan | None = None,
     *,
+    mute: Engine | None = None,
     limit: int | None = None,
     split: Split = "all",
     judges: Judges | None = None,
@@ -43,6 +44,7 @@ def evaluate(
         engine: what anonymizes and recovers.
         folder: see :func:`look_at_originals`.
         plan: what is tried on each photo.
+        mute: the engine as it recovers without an identity code; see :func:`anonface.evaluation.mute.without_identity`.
         limit: only the first so many photos of the split.
         split: "even" keeps people of even rank in the sorted identities (for choosing settings), "odd" the others
             (for reporting). Needs identities.csv.
@@ -73,7 +75,7 @@ def evaluate(
     photos = []
     started = time.monotonic()
     for original in judged:
-        photos.append(try_photo(engine, judges, original, originals if known else (), plan, show))
+        photos.append(try_photo(engine, judges, original, originals if known else (), plan, mute, show))
         if progress:
             progress(len(photos), len(judged))
     samples = gathered(photos)

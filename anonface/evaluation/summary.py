@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from anonface.evaluation import metrics
 from anonface.evaluation.attacks import ATTACKS
 from anonface.evaluation.report import Figure, Rate, Samples, Threshold
-from anonface.evaluation.trials import ANONYMIZED, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, Measured, after, others
+from anonface.evaluation.trials import ANONYMIZED, MUTE, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, Measured, after, others
 
 
 def gathered(photos: Iterable[Measured]) -> dict[str, list[tuple[str, int, float]]]:
@@ -41,6 +41,7 @@ class Summary:
         plan = [
             *((f"face found again by {detector}", "higher", "share") for detector in detectors),
             *((name, "higher", "distance") for name in (ANONYMIZED, RANDOM, ONE_BIT, TWO_KEYS)),
+            *((name, "higher", "distance") for name in (MUTE,) if name in self.samples),
             *((name, "lower", "distance") for name in (RIGHT, *map(after, ATTACKS)) if name in self.samples),
             ("landmark shift, 68 points", "lower", "px of 256"),
             ("anonymize", "lower", "s per face"),
@@ -57,7 +58,7 @@ class Summary:
         return np.array([value for _, _, value in rows], dtype=np.float64), [self.people[file] for file, _, _ in rows]
 
     def _matched(self) -> Iterator[Rate]:
-        for name in (ANONYMIZED, RANDOM, ONE_BIT):
+        for name in (ANONYMIZED, RANDOM, ONE_BIT, MUTE):
             yield from self._rate(f"{name}: matched to the original", "lower", name)
             yield from self._rate(f"{name}: matched, or no face found", "lower", name, missing_matches=True)
         yield from self._rate("two keys: matched to each other", "lower", TWO_KEYS)

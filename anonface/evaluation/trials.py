@@ -28,6 +28,7 @@ SEED_TEXT = "anonface evaluation 1"
 
 ANONYMIZED, RANDOM, ONE_BIT, RIGHT = "anonymized", "wrong key, random", "wrong key, one bit", "right key, from pixels"
 TWO_KEYS = "two keys"
+MUTE = "recovery without an identity code"
 
 
 class Result(Protocol):
@@ -57,7 +58,7 @@ class Plan:
         seed_text: the keys are SHA-256 digests of this text, the photo's name and a number, so that a run can be
             repeated. They protect nothing.
         attacks: names in ``attacks.ATTACKS``; each costs one more recovery.
-        attack_keys: how many of a photo's keys are tried under attacks.
+        attack_keys: how many of a photo's keys are tried under attacks, and in recovery without an identity code.
     """
 
     keys: int = 4
@@ -118,6 +119,7 @@ def try_photo(
     original: Original,
     gallery: Sequence[Original],
     plan: Plan,
+    mute: Engine | None = None,
     show: Show | None = None,
 ) -> Measured:
     """Every trial of the plan on one photo.
@@ -125,9 +127,10 @@ def try_photo(
     Args:
         gallery: photos whose people are known, this one among them or not; results are compared with those of the
             same person.
+        mute: the engine as it recovers without an identity code, where there is such a thing.
         show: called for the first key with what it looks like; see ``run.evaluate``.
     """
-    trial = _Trial(engine, judges, original, gallery, plan)
+    trial = _Trial(engine, mute, judges, original, gallery, plan)
     hidden = [trial.under_key(number, show) for number in range(plan.keys)]
     for (i, a), (_, b) in itertools.combinations(enumerate(hidden), 2):
         trial.measured.add(TWO_KEYS, i, _distance(a, b))
@@ -138,10 +141,17 @@ class _Trial:
     """One photo under the plan; at most a handful of its versions are in memory at a time."""
 
     def __init__(
-        self, engine: Engine, judges: Judges, original: Original, gallery: Sequence[Original], plan: Plan
+        self,
+        engine: Engine,
+        mute: Engine | None,
+        judges: Judges,
+        original: Original,
+        gallery: Sequence[Original],
+        plan: Plan,
     ) -> None:
         assert original.look is not None and original.box is not None
-        self.engine, self.judges, self.original, self.plan = engine, judges, original, plan
+        self.engine, self.mute = engine, mute
+        self.judges, self.original, self.plan = judges, original, plan
         self.look, self.box = original.look, original.box
         self.pixels, self.name = original.pixels(), original.file.name
         self.measured = Measured(self.name)
@@ -172,6 +182,9 @@ class _Trial:
             versions.append(back)
         if number < self.plan.attack_keys:
             self.attacked(result, right, number)
+            if self.mute:
+                back = self.recovered(self.mute, result, right, number, None)
+                self.measured.add(MUTE, number, _distance(self.look, self.seen(back, self.box)))
         if show and number == 0:
             show(self.original, [np.zeros_like(self.pixels) if v is None else v for v in versions[:-1]])
         return hidden

@@ -253,6 +253,60 @@ def test_over_a_clean_rate_of_less_than_one(folder, judges):
     assert report.rate("right key, from pixels: matched to other photos").value == 0.75
 
 
+def test_identity_that_leaks_through_attributes_shows(folder, judges):
+    class Leaky(Perfect):
+        """Needs neither key nor code."""
+
+        def recover(self, pixels, key, header):
+            return Outcome(next(original for (hidden, _), original in self.seen.items() if hidden == pixels.tobytes()))
+
+    engine = Perfect()
+    leaky = Leaky()
+    leaky.seen = engine.seen
+    for mute, matched in ((leaky, 1.0), (Grey(), 0.0)):
+        report = evaluate(engine, folder, Plan(2), mute=mute, judges=judges)
+        for row in ("matched to the original", "matched, or no face found"):
+            rate = report.rate(f"recovery without an identity code: {row}")
+            assert (rate.value, rate.n) == (matched, 8)
+        assert report.rate("anonymized: matched to the original").value < 0.2
+    assert report.figure("recovery without an identity code: mean distance").value > 0.3
+    assert not [row for row in evaluate(engine, folder, Plan(1), judges=judges).rates if "identity code" in row.title]
+
+
+class Grey(Untouched):
+    """Everybody becomes one and the same grey, whatever the key."""
+
+    def anonymize(self, pixels, key, *, consistent):
+        return Outcome(np.full_like(pixels, 120))
+
+    def recover(self, pixels, key, header):
+        return Outcome(np.full_like(pixels, 120))
+
+
+def test_a_constant_face_shows(folder, judges):
+    report = evaluate(Grey(), folder, Plan(2), judges=judges)
+    assert report.rate("anonymized: matched to the original").value == 0
+    assert report.rate("two keys: matched to each other").value == 1.0
+    assert report.rate("right key, from pixels: matched to the original").value == 0
+    assert report.rate("right key, from pixels / original").value == 0
+
+
+def test_a_key_that_is_ignored_shows(folder, judges):
+    class Keyless(Untouched):
+        def anonymize(self, pixels, key, *, consistent):
+            return Outcome(255 - pixels)
+
+        def recover(self, pixels, key, header):
+            return Outcome(255 - pixels)
+
+    report = evaluate(Keyless(), folder, Plan(2), judges=judges)
+    assert report.rate("anonymized: matched to the original").value == 0
+    assert report.rate("two keys: matched to each other").value == 1.0
+    for row in ("wrong key, random: matched to the original", "wrong key, one bit: matched", "right key, from pixels"):
+        assert report.rate(row).value == 1.0
+    assert report.rate("right key / wrong key, random").value == 1.0
+
+
 def test_one_bit_off_is_one_bit(monkeypatch):
     monkeypatch.setattr(trials, "Key", bytes)
     places = set()
