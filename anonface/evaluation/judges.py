@@ -11,8 +11,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.errors import UsageError
+from anonface.errors import UsageError, WeightsError
+from anonface.evaluation.beholders import BEHOLDERS, Beholder, Impression
 from anonface.evaluation.recognizers import Dlib, Look, Mtcnn, Recognizer, choose
+from anonface.faces import align
 from anonface.faces.detect import build_detector
 from anonface.imagefile import read_photo
 
@@ -22,6 +24,22 @@ Progress = Callable[[int, int], None]
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 IDENTITIES = "identities.csv"
+CROP = 256  # px
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A face as FFHQ aligns it.
+
+    Attributes:
+        crop: uint8 [CROP, CROP, 3].
+        quad: [4, 2], where it was cut from the photo; see :mod:`anonface.faces.align`.
+        mesh: [468, 2] landmarks in crop coordinates.
+    """
+
+    crop: Pixels
+    quad: NDArray[np.float64]
+    mesh: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -34,6 +52,8 @@ class Original:
         box: (x, y, w, h) of the main face: the largest that YuNet sees, else the judge's largest; None without both.
         look: what the judge saw there, or None.
         found: which detectors found that face.
+        aligned: the face in its aligned square, or None where it has no clear landmarks.
+        impressions: what each beholder reads in it, by name.
     """
 
     file: Path
@@ -41,16 +61,25 @@ class Original:
     box: NDArray[np.float64] | None
     look: Look | None
     found: Mapping[str, bool]
+    aligned: Aligned | None
+    impressions: Mapping[str, Impression]
 
     def pixels(self) -> Pixels:
         return read_photo(self.file.read_bytes(), name=str(self.file)).pixels
 
 
 class Judges:
-    """The recognizer and the detectors, loaded once."""
+    """The recognizer, the detectors and the beholders, loaded once.
 
-    def __init__(self, recognizer: Recognizer | None = None) -> None:
+    Args:
+        recognizer: dlib's by default.
+        beholders: by default all whose weights can be had; the others are named in ``absent``.
+    """
+
+    def __init__(self, recognizer: Recognizer | None = None, beholders: Sequence[Beholder] | None = None) -> None:
         self.recognizer: Recognizer = recognizer or Dlib()
+        self.absent: list[str] = []
+        self.beholders = self._all_beholders() if beholders is None else list(beholders)
         self._yunet = build_detector("yunet")
         self._mtcnn = Mtcnn()
 
@@ -61,7 +90,27 @@ class Judges:
         look = self.recognizer.look(rgb, box)
         if box is None and look is not None:
             box = look.box
-        return Original(file, identity, box, look, self.found(rgb, box, look))
+        aligned = self.aligned(rgb, box)
+        return Original(file, identity, box, look, self.found(rgb, box, look), aligned, self.impressions(aligned))
+
+    def aligned(self, rgb: Pixels, box: NDArray[np.float64] | None) -> Aligned | None:
+        """The face at ``box``, found and aligned anew; None where there is none or its landmarks are not clear."""
+        faces = self._yunet.detect(rgb)
+        boxes = np.array([face.box for face in faces], dtype=np.float64).reshape(-1, 4)
+        best = None if box is None else choose(boxes, box)
+        if best is None:
+            return None
+        face = faces[int(np.argmax((boxes == best).all(1)))]
+        mesh = align.mesh468(rgb, face)
+        if align.obstacle(face, mesh, rgb.shape):
+            return None
+        quad = align.ffhq_quad(mesh)
+        points = align.transform(align.photo_to_crop(quad, CROP), mesh[:, :2])
+        return Aligned(align.crop(rgb, quad, CROP), quad, points)
+
+    def impressions(self, aligned: Aligned | None) -> dict[str, Impression]:
+        """What every beholder reads in a face; empty where there is none."""
+        return {} if aligned is None else {beholder.name: beholder.read(aligned.crop) for beholder in self.beholders}
 
     def found(self, rgb: Pixels, box: NDArray[np.float64] | None, look: Look | None) -> dict[str, bool]:
         """Which detectors see a face at ``box``; the recognizer's own detector has already answered with ``look``."""
@@ -70,6 +119,15 @@ class Judges:
             "MTCNN": box is not None and choose(self._mtcnn.boxes(rgb), box) is not None,
             self.recognizer.name: look is not None,
         }
+
+    def _all_beholders(self) -> list[Beholder]:
+        found: list[Beholder] = []
+        for make in BEHOLDERS:
+            try:
+                found.append(make())
+            except WeightsError:
+                self.absent.append(make.name)
+        return found
 
     def _yunet_boxes(self, rgb: Pixels) -> NDArray[np.float64]:
         return np.array([face.box for face in self._yunet.detect(rgb)], dtype=np.float64).reshape(-1, 4)

@@ -81,7 +81,7 @@ def evaluate(
     samples = gathered(photos)
     summary = Summary(samples, {original.file.name: original.identity for original in judged}, thresholds)
     detectors = chosen[0].found
-    figures = summary.figures(detectors)
+    figures = summary.figures(detectors, judges.beholders)
     for detector in detectors:
         share = metrics.clustered_mean([o.found[detector] for o in chosen], [o.identity for o in chosen])
         figures.append(Figure(f"originals found by {detector}", "", "share", share))
@@ -97,6 +97,7 @@ def evaluate(
             "seed text": plan.seed_text,
             "recognizer": judges.recognizer.name,
             "recognizer seen by a training loss": judges.recognizer.seen_by_loss,
+            "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
             "refused by the engine": sum(photo.refused for photo in photos),
             "seconds": round(time.monotonic() - started, 1),
         },

@@ -9,8 +9,21 @@ from numpy.typing import NDArray
 
 from anonface.evaluation import metrics
 from anonface.evaluation.attacks import ATTACKS
+from anonface.evaluation.beholders import Beholder
 from anonface.evaluation.report import Figure, Rate, Samples, Threshold
-from anonface.evaluation.trials import ANONYMIZED, MUTE, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, Measured, after, others
+from anonface.evaluation.trials import (
+    ANONYMIZED,
+    MUTE,
+    ONE_BIT,
+    RANDOM,
+    RIGHT,
+    TWO_KEYS,
+    Measured,
+    after,
+    age_kept,
+    others,
+    sex_kept,
+)
 
 
 def gathered(photos: Iterable[Measured]) -> dict[str, list[tuple[str, int, float]]]:
@@ -37,9 +50,11 @@ class Summary:
     def rates(self) -> list[Rate]:
         return [*self._matched(), *self._over_clean(), *self._over_wrong()]
 
-    def figures(self, detectors: Iterable[str]) -> list[Figure]:
+    def figures(self, detectors: Iterable[str], beholders: Sequence[Beholder]) -> list[Figure]:
         plan = [
             *((f"face found again by {detector}", "higher", "share") for detector in detectors),
+            *((sex_kept(beholder), "higher", "share") for beholder in beholders),
+            *((age_kept(beholder), "higher", "share") for beholder in beholders if beholder.reads_age),
             *((name, "higher", "distance") for name in (ANONYMIZED, RANDOM, ONE_BIT, TWO_KEYS)),
             *((name, "higher", "distance") for name in (MUTE,) if name in self.samples),
             *((name, "lower", "distance") for name in (RIGHT, *map(after, ATTACKS)) if name in self.samples),

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from anonface.errors import NoFaceError
 from anonface.evaluation import metrics
 from anonface.evaluation.attacks import ATTACKS
+from anonface.evaluation.beholders import Beholder
 from anonface.evaluation.judges import Judges, Original
 from anonface.evaluation.recognizers import Look
 from anonface.imagefile import Photo, encode_photo, read_photo
@@ -29,6 +30,7 @@ SEED_TEXT = "anonface evaluation 1"
 ANONYMIZED, RANDOM, ONE_BIT, RIGHT = "anonymized", "wrong key, random", "wrong key, one bit", "right key, from pixels"
 TWO_KEYS = "two keys"
 MUTE = "recovery without an identity code"
+YEARS = 10  # by which the apparent age may be off
 
 
 class Result(Protocol):
@@ -108,6 +110,18 @@ def after(attack: str) -> str:
     return f"right key, after {ATTACKS[attack].title}"
 
 
+def sex_kept(beholder: Beholder) -> str:
+    return f"apparent sex kept, by {_marked(beholder)}"
+
+
+def age_kept(beholder: Beholder) -> str:
+    return f"apparent age within {YEARS} years, by {_marked(beholder)}"
+
+
+def _marked(beholder: Beholder) -> str:
+    return f"{beholder.name} ({'seen' if beholder.seen_by_loss else 'not seen'} by a training loss)"
+
+
 def others(name: str) -> str:
     """The name of a result's distances to the other photos of the person."""
     return f"{name}, other photos"
@@ -174,6 +188,7 @@ class _Trial:
             self.measured.add(f"face found again by {detector}", number, found)
         shift = np.nan if hidden is None else metrics.landmark_shift(self.look.points, hidden.points)
         self.measured.add("landmark shift, 68 points", number, shift)
+        self.attributes(result, number)
         wrong = evaluation_key(seed_text, self.name, number, "wrong")
         versions = [self.pixels, result]
         for title, key in ((RIGHT, right), (RANDOM, wrong), (ONE_BIT, one_bit_off(seed_text, self.name, number))):
@@ -188,6 +203,18 @@ class _Trial:
         if show and number == 0:
             show(self.original, [np.zeros_like(self.pixels) if v is None else v for v in versions[:-1]])
         return hidden
+
+    def attributes(self, result: Pixels | None, number: int) -> None:
+        """Whether each beholder reads the same of the hidden face; what it cannot read there was not kept."""
+        now = {} if result is None else self.judges.impressions(self.judges.aligned(result, self.box))
+        for beholder in self.judges.beholders:
+            was, seen = self.original.impressions.get(beholder.name), now.get(beholder.name)
+            if was is None:
+                continue
+            self.measured.add(sex_kept(beholder), number, seen is not None and seen.male == was.male)
+            if was.age is not None:
+                near = seen is not None and seen.age is not None and abs(seen.age - was.age) <= YEARS
+                self.measured.add(age_kept(beholder), number, near)
 
     def attacked(self, result: Pixels | None, key: Key, number: int) -> None:
         """The right key after each attack; where the face lies then is known, whatever it looks like."""

@@ -11,7 +11,8 @@ from skimage import data
 from anonface.errors import ImageError, NoFaceError, UsageError
 from anonface.evaluation import run, trials
 from anonface.evaluation.attacks import ATTACKS
-from anonface.evaluation.judges import Judges, look_at_originals
+from anonface.evaluation.beholders import Impression
+from anonface.evaluation.judges import CROP, Aligned, Judges, look_at_originals
 from anonface.evaluation.recognizers import Look
 from anonface.evaluation.run import evaluate
 from anonface.evaluation.trials import Plan, evaluation_key, one_bit_off
@@ -82,9 +83,29 @@ class Colour:
         return Look(np.array([0.0, 0, *rgb.shape[1::-1]]), rgb.mean((0, 1)) / 255, points)
 
 
+class Reddish:
+    """A beholder of single-coloured photos: red is male, and brightness age."""
+
+    name, seen_by_loss, reads_age = "reddish", True, True
+
+    def read(self, crop):
+        return Impression(bool(crop[..., 0].mean() > crop[..., 2].mean()), float(crop.mean()))
+
+
+class WholePictures(Judges):
+    """The face fills the photo, but for a black one."""
+
+    def aligned(self, rgb, box):
+        if not rgb.any():
+            return None
+        height, width = rgb.shape[:2]
+        quad = np.array([[0, 0], [0, height], [width, height], [width, 0]], dtype=float)
+        return Aligned(np.array(Image.fromarray(rgb).resize((CROP, CROP))), quad, np.zeros((468, 2)))
+
+
 @pytest.fixture(scope="module")
 def judges():
-    return Judges(Colour())
+    return WholePictures(Colour(), [Reddish()])
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +326,25 @@ def test_a_key_that_is_ignored_shows(folder, judges):
     for row in ("wrong key, random: matched to the original", "wrong key, one bit: matched", "right key, from pixels"):
         assert report.rate(row).value == 1.0
     assert report.rate("right key / wrong key, random").value == 1.0
+
+
+def test_what_beholders_read_is_compared_with_the_original(folder, judges):
+    class Changing(Untouched):
+        def __init__(self, change):
+            self.change = change
+
+        def anonymize(self, pixels, key, *, consistent):
+            return Outcome(self.change(pixels))
+
+    def kept(change):
+        report = evaluate(Changing(change), folder, Plan(1), judges=judges)
+        return [report.figure(f"{row}, by reddish (seen by a training loss)").value for row in ROWS]
+
+    ROWS = ("apparent sex kept", "apparent age within 10 years")
+    assert kept(lambda pixels: pixels) == [1, 1]
+    assert kept(lambda pixels: pixels // 2) == [1, 0]
+    assert kept(lambda pixels: pixels[..., ::-1].copy()) == [0.5, 1]  # red and blue people change places
+    assert kept(np.zeros_like) == [0, 0]
 
 
 def test_one_bit_off_is_one_bit(monkeypatch):
