@@ -1088,8 +1088,11 @@ def _write_sheet(
 @app.command(short_help="Measure privacy and recovery on photos.")
 def evaluate(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Photos; identities.csv (file,identity) may name people.")
-    ],
+        Path | None, typer.Argument(metavar="[DIR]", help="Photos; identities.csv (file,identity) may name people.")
+    ] = None,
+    synthetic: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Instead of DIR: so many faces of nobody, always the same.")
+    ] = None,
     keys: Annotated[int, typer.Option(min=1, help="Keys tried on each photo.")] = 4,
     attacks: Annotated[
         str,
@@ -1123,7 +1126,9 @@ def evaluate(
     _check_options(False, False, offline)
     if sheet:
         _check_sheet(sheet, overwrite)
-    if not folder.is_dir():
+    if (folder is None) == (synthetic is None):
+        raise UsageError("name a folder of photos, or --synthetic N", "not both")
+    if folder and not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a folder of photos")
     from anonface.evaluation import report as reports
     from anonface.evaluation.attacks import chosen
@@ -1134,30 +1139,32 @@ def evaluate(
     from anonface.evaluation.trials import Plan
 
     plan = Plan(keys, attacks=chosen(attacks), attack_keys=attack_keys)
-    judges = Judges()
-    with _progress("originals", 0) as advance:
-        originals = look_at_originals(folder, judges, progress=lambda done, total: advance(done, "", total))
-    own = _own_settings(free, model, transform, steps)
-    engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
     pictures: dict[Path, list[NDArray[np.uint8]]] = {}
 
     def keep(original: Original, versions: list[NDArray[np.uint8]]) -> None:
         if original.box is not None:
             pictures[original.file] = [_thumbnail(around(picture, original.box), 256) for picture in versions]
 
-    with _progress("photos", 0) as advance:
-        report = measure(
-            engine,
-            folder,
-            plan,
-            mute=without_identity(engine),
-            limit=limit,
-            split=split,
-            judges=judges,
-            originals=originals,
-            progress=lambda done, total: advance(done, "", total),
-            show=keep if sheet else None,
-        )
+    with _photos_to_judge(folder, synthetic) as photos:
+        judges = Judges()
+        with _progress("originals", 0) as advance:
+            originals = look_at_originals(photos, judges, progress=lambda done, total: advance(done, "", total))
+        own = _own_settings(free, model, transform, steps)
+        engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
+        with _progress("photos", 0) as advance:
+            report = measure(
+                engine,
+                photos,
+                plan,
+                mute=without_identity(engine),
+                limit=limit,
+                split=split,
+                judges=judges,
+                originals=originals,
+                progress=lambda done, total: advance(done, "", total),
+                show=keep if sheet else None,
+                about={} if folder else {"folder": f"{synthetic} synthetic faces"},
+            )
     if sheet and pictures:
         columns = ("original", "anonymized", "right key", "wrong key")
         _write_sheet(sheet, list(pictures.values()), columns, list(pictures), 256, overwrite)
@@ -1171,6 +1178,22 @@ def evaluate(
         console = Console()
         for table in reports.tables(report):
             console.print(table)
+
+
+@contextmanager
+def _photos_to_judge(folder: Path | None, synthetic: int | None) -> Iterator[Path]:
+    """The user's folder, or one of synthetic faces that is gone afterwards."""
+    import tempfile
+
+    if folder:
+        yield folder
+        return
+    from anonface.evaluation.synthetic import draw_photos
+
+    assert synthetic
+    with tempfile.TemporaryDirectory(prefix="anonface-") as made:
+        draw_photos(Path(made), synthetic)
+        yield Path(made)
 
 
 @app.command()

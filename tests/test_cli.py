@@ -1271,6 +1271,12 @@ def test_evaluate_and_train_refuse_what_makes_no_sense(anonface):
     Path("empty").mkdir()
     code, _, err = anonface("evaluate", "empty")
     assert code == 2 and "no photos" in err
+    code, _, err = anonface("evaluate")
+    assert code == 2 and "--synthetic" in err
+    code, _, err = anonface("evaluate", "empty", "--synthetic", "2")
+    assert code == 2 and "not both" in err
+    code, _, err = anonface("evaluate", "empty", "--attacks", "jpeg9")
+    assert code == 2 and "'jpeg9'" in err
     code, _, err = anonface("train", "nothing", "run")
     assert code == 2 and "nothing" in err
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from anonface.errors import UsageError, WeightsError
 from anonface.evaluation.beholders import BEHOLDERS, Beholder, Impression
 from anonface.evaluation.recognizers import Dlib, Look, Mtcnn, Recognizer, choose
-from anonface.faces import align
+from anonface.faces import align, parse
 from anonface.faces.detect import build_detector
 from anonface.imagefile import read_photo
 
@@ -107,6 +107,10 @@ class Judges:
         quad = align.ffhq_quad(mesh)
         points = align.transform(align.photo_to_crop(quad, CROP), mesh[:, :2])
         return Aligned(align.crop(rgb, quad, CROP), quad, points)
+
+    def area(self, aligned: Aligned) -> NDArray[np.bool_]:
+        """Where the face is, [CROP, CROP], by the trained parser: without hair, neck and what hides it."""
+        return parse.face_mask(aligned.crop, aligned.mesh, CROP) > 0.5
 
     def impressions(self, aligned: Aligned | None) -> dict[str, Impression]:
         """What every beholder reads in a face; empty where there is none."""

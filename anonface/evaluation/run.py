@@ -9,7 +9,7 @@ or the judge cannot find is never left out: it counts against the engine, in the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from anonface.errors import UsageError
@@ -37,6 +37,7 @@ def evaluate(
     originals: Sequence[Original] | None = None,
     progress: Progress | None = None,
     show: Show | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> Report:
     """Run the protocol over a folder and report it.
 
@@ -52,6 +53,7 @@ def evaluate(
         progress: called with (photos done, photos in all) after each photo of the split.
         show: called for the first key of each photo with what it looks like: original, anonymized, recovered,
             recovered with an unrelated key; black where the engine refused.
+        about: more to be said among the report's settings: the engine, the date.
 
     Returns:
         Rates over photos whose original the judge finds. The threshold at FAR 0.1 % comes from the impostor pairs of
@@ -100,6 +102,7 @@ def evaluate(
             "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
             "refused by the engine": sum(photo.refused for photo in photos),
             "seconds": round(time.monotonic() - started, 1),
+            **(about or {}),
         },
         thresholds=thresholds,
         rates=summary.rates(),

@@ -21,6 +21,7 @@ from anonface.evaluation.trials import (
     Measured,
     after,
     age_kept,
+    in_the_face,
     others,
     sex_kept,
 )
@@ -58,6 +59,11 @@ class Summary:
             *((name, "higher", "distance") for name in (ANONYMIZED, RANDOM, ONE_BIT, TWO_KEYS)),
             *((name, "higher", "distance") for name in (MUTE,) if name in self.samples),
             *((name, "lower", "distance") for name in (RIGHT, *map(after, ATTACKS)) if name in self.samples),
+            *(
+                (in_the_face(measure, name), better, unit)
+                for measure, unit in (("psnr", "dB"), ("ssim", ""))
+                for name, better in ((ANONYMIZED, ""), (RANDOM, ""), (RIGHT, "higher"))
+            ),
             ("landmark shift, 68 points", "lower", "px of 256"),
             ("anonymize", "lower", "s per face"),
             ("recover", "lower", "s per face"),

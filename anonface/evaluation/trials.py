@@ -17,8 +17,10 @@ from anonface.errors import NoFaceError
 from anonface.evaluation import metrics
 from anonface.evaluation.attacks import ATTACKS
 from anonface.evaluation.beholders import Beholder
-from anonface.evaluation.judges import Judges, Original
+from anonface.evaluation.fidelity import psnr, ssim
+from anonface.evaluation.judges import CROP, Judges, Original
 from anonface.evaluation.recognizers import Look
+from anonface.faces import align
 from anonface.imagefile import Photo, encode_photo, read_photo
 from anonface.keys import Key
 
@@ -110,6 +112,10 @@ def after(attack: str) -> str:
     return f"right key, after {ATTACKS[attack].title}"
 
 
+def in_the_face(measure: str, name: str) -> str:
+    return f"{name}: {measure.upper()} in the face"
+
+
 def sex_kept(beholder: Beholder) -> str:
     return f"apparent sex kept, by {_marked(beholder)}"
 
@@ -169,6 +175,7 @@ class _Trial:
         self.look, self.box = original.look, original.box
         self.pixels, self.name = original.pixels(), original.file.name
         self.measured = Measured(self.name)
+        self.area = judges.area(original.aligned) if original.aligned else None
         self.others = [
             other.look
             for other in gallery
@@ -188,12 +195,14 @@ class _Trial:
             self.measured.add(f"face found again by {detector}", number, found)
         shift = np.nan if hidden is None else metrics.landmark_shift(self.look.points, hidden.points)
         self.measured.add("landmark shift, 68 points", number, shift)
+        self.near(ANONYMIZED, result, number)
         self.attributes(result, number)
         wrong = evaluation_key(seed_text, self.name, number, "wrong")
         versions = [self.pixels, result]
         for title, key in ((RIGHT, right), (RANDOM, wrong), (ONE_BIT, one_bit_off(seed_text, self.name, number))):
             back = self.recovered(self.engine, result, key, number)
             self.compare(title, number, self.seen(back, self.box))
+            self.near(title, back, number)
             versions.append(back)
         if number < self.plan.attack_keys:
             self.attacked(result, right, number)
@@ -203,6 +212,16 @@ class _Trial:
         if show and number == 0:
             show(self.original, [np.zeros_like(self.pixels) if v is None else v for v in versions[:-1]])
         return hidden
+
+    def near(self, name: str, pixels: Pixels | None, number: int) -> None:
+        """How near a result is to the original in its face, cut out of both at the same place."""
+        aligned = self.original.aligned
+        if aligned is None or self.area is None:
+            return
+        crop = None if pixels is None else align.crop(pixels, aligned.quad, CROP)
+        for measure in (psnr, ssim):
+            value = np.nan if crop is None else measure(aligned.crop, crop, self.area)
+            self.measured.add(in_the_face(measure.__name__, name), number, value)
 
     def attributes(self, result: Pixels | None, number: int) -> None:
         """Whether each beholder reads the same of the hidden face; what it cannot read there was not kept."""

@@ -102,6 +102,9 @@ class WholePictures(Judges):
         quad = np.array([[0, 0], [0, height], [width, height], [width, 0]], dtype=float)
         return Aligned(np.array(Image.fromarray(rgb).resize((CROP, CROP))), quad, np.zeros((468, 2)))
 
+    def area(self, aligned):
+        return np.tri(CROP, dtype=bool)
+
 
 @pytest.fixture(scope="module")
 def judges():
@@ -345,6 +348,28 @@ def test_what_beholders_read_is_compared_with_the_original(folder, judges):
     assert kept(lambda pixels: pixels // 2) == [1, 0]
     assert kept(lambda pixels: pixels[..., ::-1].copy()) == [0.5, 1]  # red and blue people change places
     assert kept(np.zeros_like) == [0, 0]
+
+
+def test_how_near_the_pixels_of_the_face_come(folder, judges):
+    class Off(Untouched):
+        """Is 12 grey levels off where the face is, and far off where it is not."""
+
+        def recover(self, pixels, key, header):
+            height, width = pixels.shape[:2]
+            rows, columns = np.ogrid[:height, :width]
+            outside = (columns + 1) / width > rows / height + 0.1
+            return Outcome(np.where(outside[..., None], 255 - pixels, pixels - 12).astype(np.uint8))
+
+    def figures(engine):
+        report = evaluate(engine, folder, Plan(1), judges=judges)
+        return [report.figure(f"right key, from pixels: {measure} in the face").value for measure in ("PSNR", "SSIM")]
+
+    assert figures(Untouched()) == [100.0, 1.0]
+    near = figures(Off())
+    assert near[0] == pytest.approx(20 * math.log10(255 / 12), abs=1.0)
+    assert 0.5 < near[1] < 1
+    far = figures(Grey())
+    assert far[0] < near[0]
 
 
 def test_one_bit_off_is_one_bit(monkeypatch):
