@@ -1115,6 +1115,12 @@ def evaluate(
     transform: Transform = None,
     steps: Steps = None,
     offline: Offline = False,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep measurements here, and go on from those that it holds.")
+    ] = None,
+    part: Annotated[
+        str, typer.Option(metavar="K/N", help="Only every Nth photo: N processes share the work, and one journal.")
+    ] = "1/1",
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet (PNG) of the first key.")
     ] = None,
@@ -1139,6 +1145,9 @@ def evaluate(
     from anonface.evaluation.trials import Plan
 
     plan = Plan(keys, attacks=chosen(attacks), attack_keys=attack_keys)
+    share = _part(part)
+    if share[1] > 1 and not journal:
+        raise UsageError(f"--part {part} needs a --journal, which the parts share")
     pictures: dict[Path, list[NDArray[np.uint8]]] = {}
 
     def keep(original: Original, versions: list[NDArray[np.uint8]]) -> None:
@@ -1163,7 +1172,9 @@ def evaluate(
                 originals=originals,
                 progress=lambda done, total: advance(done, "", total),
                 show=keep if sheet else None,
-                about={} if folder else {"folder": f"{synthetic} synthetic faces"},
+                about=_described(engine, detector) | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
+                journal=journal,
+                part=share,
             )
     if sheet and pictures:
         columns = ("original", "anonymized", "right key", "wrong key")
@@ -1178,6 +1189,28 @@ def evaluate(
         console = Console()
         for table in reports.tables(report):
             console.print(table)
+
+
+def _part(text: str) -> tuple[int, int]:
+    try:
+        number, of = (int(word) for word in text.split("/"))
+    except ValueError:
+        raise UsageError(f"--part {text!r} is not K/N", "for example 1/2") from None
+    return number, of
+
+
+def _described(engine: Engine, detector: str) -> dict[str, str | int | float]:
+    """What a report says of the engine."""
+    from anonface import __version__
+
+    return {
+        "anonface": __version__,
+        "backend": engine.backend.name,
+        **engine.backend.parameters(),
+        "detector": detector,
+        "parser": engine.parser,
+        "weights": engine.backend.digest().hex()[:16],
+    }
 
 
 @contextmanager

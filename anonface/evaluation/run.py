@@ -8,12 +8,16 @@ or the judge cannot find is never left out: it counts against the engine, in the
 
 from __future__ import annotations
 
+import datetime
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from anonface.errors import UsageError
 from anonface.evaluation import metrics
+from anonface.evaluation.journal import Journal
 from anonface.evaluation.judges import IDENTITIES, Judges, Original, Progress, Split, look_at_originals, of_split
 from anonface.evaluation.recognizers import Recognizer
 from anonface.evaluation.report import Figure, Report, Threshold
@@ -37,7 +41,9 @@ def evaluate(
     originals: Sequence[Original] | None = None,
     progress: Progress | None = None,
     show: Show | None = None,
-    about: Mapping[str, str] | None = None,
+    about: Mapping[str, str | int | float] | None = None,
+    journal: Path | None = None,
+    part: tuple[int, int] = (1, 1),
 ) -> Report:
     """Run the protocol over a folder and report it.
 
@@ -53,17 +59,22 @@ def evaluate(
         progress: called with (photos done, photos in all) after each photo of the split.
         show: called for the first key of each photo with what it looks like: original, anonymized, recovered,
             recovered with an unrelated key; black where the engine refused.
-        about: more to be said among the report's settings: the engine, the date.
+        about: what the engine is, for the report's settings and the journal.
+        journal: a file that keeps what was measured. Photos that it holds already are not measured again; it goes on
+            with more photos (``limit``, ``split``), and refuses whatever would change a measurement.
+        part: (k, n) measures the k-th of every n photos, so that n processes on one journal share the work.
 
     Returns:
         Rates over photos whose original the judge finds. The threshold at FAR 0.1 % comes from the impostor pairs of
-        all originals of the folder, whatever the split.
+        all originals of the folder, whatever the split. With a journal, over all that it holds of the split by then.
 
     Raises:
         UsageError: unusable folder or options.
         ImageError: a photo that cannot be read.
     """
     plan = plan or Plan()
+    if not 1 <= part[0] <= part[1]:
+        raise UsageError(f"there is no part {part[0]} of {part[1]}", "for example 1/2 and 2/2")
     if plan.keys < 1 or (limit is not None and limit < 1):
         raise UsageError("keys per photo and limit must be at least 1")
     judges = judges or Judges()
@@ -74,12 +85,17 @@ def evaluate(
     chosen = of_split(originals, split)[:limit]
     thresholds = _thresholds(judges.recognizer, originals, known)
     judged = [original for original in chosen if original.look is not None]
-    photos = []
+    book = Journal(journal, _settings(judges, originals, plan, mute, about or {}))
+    done = book.measured()
+    left = [original for original in judged[part[0] - 1 :: part[1]] if original.file.name not in done]
     started = time.monotonic()
-    for original in judged:
-        photos.append(try_photo(engine, judges, original, originals if known else (), plan, mute, show))
+    for number, original in enumerate(left, start=1):
+        book.add(try_photo(engine, judges, original, originals if known else (), plan, mute, show))
         if progress:
-            progress(len(photos), len(judged))
+            progress(number, len(left))
+    done = book.measured()
+    judged = [original for original in judged if original.file.name in done]
+    photos = [done[original.file.name] for original in judged]
     samples = gathered(photos)
     summary = Summary(samples, {original.file.name: original.identity for original in judged}, thresholds)
     detectors = chosen[0].found
@@ -89,9 +105,11 @@ def evaluate(
         figures.append(Figure(f"originals found by {detector}", "", "share", share))
     return Report(
         settings={
+            "date": datetime.date.today().isoformat(),
             "folder": str(folder),
             "photos": len(chosen),
             "photos judged": len(judged),
+            "of them in this run": len(left),
             "people": len({original.identity for original in judged}) if known else None,
             "split": split,
             "keys per photo": plan.keys,
@@ -101,7 +119,7 @@ def evaluate(
             "recognizer seen by a training loss": judges.recognizer.seen_by_loss,
             "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
             "refused by the engine": sum(photo.refused for photo in photos),
-            "seconds": round(time.monotonic() - started, 1),
+            "seconds of this run": round(time.monotonic() - started, 1),
             **(about or {}),
         },
         thresholds=thresholds,
@@ -109,6 +127,27 @@ def evaluate(
         figures=figures,
         samples=samples,
     )
+
+
+def _settings(
+    judges: Judges,
+    originals: Sequence[Original],
+    plan: Plan,
+    mute: Engine | None,
+    about: Mapping[str, str | int | float],
+) -> dict[str, object]:
+    """All that the measurements of a photo depend on; the other photos of the person are among it."""
+    photos = hashlib.sha256()
+    for original in sorted(originals, key=lambda original: original.file.name):
+        photos.update(repr((original.file.name, original.identity)).encode())
+        photos.update(hashlib.sha256(original.file.read_bytes()).digest())
+    return {
+        **asdict(plan),
+        **about,
+        "recovery without an identity code": mute is not None,
+        "judges": [judges.recognizer.name, *(beholder.name for beholder in judges.beholders)],
+        "set of photos": photos.hexdigest()[:16],
+    }
 
 
 def _thresholds(recognizer: Recognizer, originals: Sequence[Original], known: bool) -> tuple[Threshold, ...]:

@@ -372,6 +372,80 @@ def test_how_near_the_pixels_of_the_face_come(folder, judges):
     assert far[0] < near[0]
 
 
+class Counting(Perfect):
+    """Dies when it is to hide one more photo than it may."""
+
+    def __init__(self, most=10**6):
+        super().__init__()
+        self.most, self.hidden = most, 0
+
+    def anonymize(self, pixels, key, *, consistent):
+        if self.hidden == self.most:
+            raise KeyboardInterrupt
+        self.hidden += 1
+        return super().anonymize(pixels, key, consistent=consistent)
+
+
+def timeless(report):
+    samples = {name: rows for name, rows in report.samples.items() if name not in ("anonymize", "recover")}
+    return repr((samples, report.rates))
+
+
+def test_a_killed_evaluation_goes_on_where_it_was(folder, judges, tmp_path_factory):
+    journal = tmp_path_factory.mktemp("journals") / "a.jsonl"
+    plan = Plan(2, attacks=("noise",))
+    whole = evaluate(Counting(), folder, plan, mute=Grey(), judges=judges)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(Counting(7), folder, plan, mute=Grey(), judges=judges, journal=journal)
+    engine = Counting()
+    report = evaluate(engine, folder, plan, mute=Grey(), judges=judges, journal=journal)
+    assert engine.hidden == (8 - 3) * 2  # three photos were finished, the fourth was under its second key
+    assert report.settings["of them in this run"] == 5 and report.settings["photos judged"] == 8
+    assert timeless(report) == timeless(whole)
+    idle = Counting(0)
+    assert timeless(evaluate(idle, folder, plan, mute=Grey(), judges=judges, journal=journal)) == timeless(whole)
+
+
+def test_parts_share_a_journal(folder, judges, tmp_path_factory):
+    journal = tmp_path_factory.mktemp("journals") / "a.jsonl"
+    engines = Counting(), Counting()
+    half = evaluate(engines[0], folder, Plan(1), judges=judges, journal=journal, part=(1, 2))
+    both = evaluate(engines[1], folder, Plan(1), judges=judges, journal=journal, part=(2, 2))
+    assert [engine.hidden for engine in engines] == [4, 4]
+    assert (half.settings["photos judged"], both.settings["photos judged"]) == (4, 8)
+    assert timeless(both) == timeless(evaluate(Counting(), folder, Plan(1), judges=judges))
+    for part in ((0, 2), (3, 2)):
+        with pytest.raises(UsageError, match="no part"):
+            evaluate(Counting(), folder, Plan(1), judges=judges, journal=journal, part=part)
+
+
+def test_a_journal_takes_more_photos_but_no_other_settings(folder, judges, tmp_path_factory):
+    journal = tmp_path_factory.mktemp("journals") / "a.jsonl"
+    about = {"backend": "perfect"}
+
+    def again(plan, engine=None, **options):
+        return evaluate(engine or Counting(), folder, plan, judges=judges, about=about, journal=journal, **options)
+
+    again(Plan(1), limit=3)
+    engine = Counting()
+    assert again(Plan(1), engine).settings["photos judged"] == 8 and engine.hidden == 5
+    assert again(Plan(1), Counting(0), split="odd").settings["photos judged"] == 4
+    for plan, options, setting in (
+        (Plan(2), {}, "keys"),
+        (Plan(1, attacks=("jpeg90",)), {}, "attacks"),
+        (Plan(1), {"mute": Grey()}, "identity code"),
+    ):
+        with pytest.raises(UsageError, match=f"another .*{setting}"):
+            again(plan, **options)
+    about["backend"] = "other"
+    with pytest.raises(UsageError, match="another backend: perfect, not other"):
+        again(Plan(1))
+    about["backend"] = "perfect"
+    Image.new("RGB", (40, 32), (9, 9, 90)).save(folder / "00.png")
+    with pytest.raises(UsageError, match="another set of photos"):
+        again(Plan(1))
+
+
 def test_one_bit_off_is_one_bit(monkeypatch):
     monkeypatch.setattr(trials, "Key", bytes)
     places = set()
