@@ -1055,6 +1055,15 @@ def _check_sheet(file: Path, overwrite: bool) -> None:
     check_target(file, None, overwrite)
 
 
+def _check_page(file: Path, overwrite: bool) -> None:
+    from anonface.imagefile import check_output
+
+    if file.suffix.lower() != ".html":
+        raise UsageError(f"the report {file} must be a .html")
+    for made in (file, file.with_suffix(".json")):
+        check_output(made, overwrite=overwrite)
+
+
 def _thumbnail(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """Many photos fit into memory like this."""
     import numpy as np
@@ -1121,10 +1130,13 @@ def evaluate(
     part: Annotated[
         str, typer.Option(metavar="K/N", help="Only every Nth photo: N processes share the work, and one journal.")
     ] = "1/1",
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page with plots and pictures, and FILE.json.")
+    ] = None,
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet (PNG) of the first key.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the sheet where it exists.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace page and sheet where they exist.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -1132,6 +1144,8 @@ def evaluate(
     _check_options(False, False, offline)
     if sheet:
         _check_sheet(sheet, overwrite)
+    if report:
+        _check_page(report, overwrite)
     if (folder is None) == (synthetic is None):
         raise UsageError("name a folder of photos, or --synthetic N", "not both")
     if folder and not folder.is_dir():
@@ -1140,9 +1154,11 @@ def evaluate(
     from anonface.evaluation.attacks import chosen
     from anonface.evaluation.judges import Judges, Original, look_at_originals
     from anonface.evaluation.mute import without_identity
+    from anonface.evaluation.page import COLUMNS, page
     from anonface.evaluation.run import evaluate as measure
     from anonface.evaluation.sheet import around
     from anonface.evaluation.trials import Plan
+    from anonface.imagefile import write_together
 
     plan = Plan(keys, attacks=chosen(attacks), attack_keys=attack_keys)
     share = _part(part)
@@ -1161,7 +1177,7 @@ def evaluate(
         own = _own_settings(free, model, transform, steps)
         engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
         with _progress("photos", 0) as advance:
-            report = measure(
+            found = measure(
                 engine,
                 photos,
                 plan,
@@ -1171,23 +1187,30 @@ def evaluate(
                 judges=judges,
                 originals=originals,
                 progress=lambda done, total: advance(done, "", total),
-                show=keep if sheet else None,
+                show=keep if sheet or report else None,
                 about=_described(engine, detector) | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
                 journal=journal,
                 part=share,
             )
     if sheet and pictures:
-        columns = ("original", "anonymized", "right key", "wrong key")
-        _write_sheet(sheet, list(pictures.values()), columns, list(pictures), 256, overwrite)
+        _write_sheet(sheet, list(pictures.values()), COLUMNS, list(pictures), 256, overwrite)
+    if report:
+        beside = report.with_suffix(".json")
+        texts = {
+            report: page(found, {file.name: made for file, made in pictures.items()}),
+            beside: reports.to_json(found),
+        }
+        write_together(((file, text.encode("utf-8", "replace")) for file, text in texts.items()), overwrite)
+        _say(f"anonface: made {report} and {beside}")
     if as_json:
-        print(reports.to_json(report))
+        print(reports.to_json(found))
     elif markdown:
-        print(reports.markdown(report))
+        print(reports.markdown(found))
     else:
         from rich.console import Console
 
         console = Console()
-        for table in reports.tables(report):
+        for table in reports.tables(found):
             console.print(table)
 
 
