@@ -1141,11 +1141,15 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
+    from anonface.imagefile import check_output, write_together
+
     _check_options(False, False, offline)
     if sheet:
         _check_sheet(sheet, overwrite)
     if report:
         _check_page(report, overwrite)
+    if journal:
+        check_output(journal, overwrite=True)
     if (folder is None) == (synthetic is None):
         raise UsageError("name a folder of photos, or --synthetic N", "not both")
     if folder and not folder.is_dir():
@@ -1158,7 +1162,6 @@ def evaluate(
     from anonface.evaluation.run import evaluate as measure
     from anonface.evaluation.sheet import around
     from anonface.evaluation.trials import Plan
-    from anonface.imagefile import write_together
 
     plan = Plan(keys, attacks=chosen(attacks), attack_keys=attack_keys)
     share = _part(part)

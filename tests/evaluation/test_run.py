@@ -1,57 +1,20 @@
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from colours import Colour, Outcome, Perfect, Reddish, Untouched, WholePictures, coloured_people
 from PIL import Image, ImageFilter
 from skimage import data
 
 from anonface.errors import ImageError, NoFaceError, UsageError
 from anonface.evaluation import run, trials
 from anonface.evaluation.attacks import ATTACKS
-from anonface.evaluation.beholders import Impression
-from anonface.evaluation.judges import CROP, Aligned, Judges, look_at_originals
-from anonface.evaluation.recognizers import Look
+from anonface.evaluation.judges import Judges, look_at_originals
 from anonface.evaluation.run import evaluate
 from anonface.evaluation.trials import Plan, evaluation_key, one_bit_off
 from anonface.keys import Key
-
-
-@dataclass
-class Outcome:
-    pixels: np.ndarray
-    faces: tuple[int, ...] = (0,)
-
-
-class Untouched:
-    """Changes nothing: every privacy row must read 100 %."""
-
-    def anonymize(self, pixels, key, *, consistent):
-        assert consistent
-        return Outcome(pixels)
-
-    def recover(self, pixels, key, header):
-        assert header is None
-        return Outcome(pixels)
-
-
-class Perfect:
-    """Paints the photo in a colour of the key's, and remembers what lay under it."""
-
-    def __init__(self):
-        self.seen = {}
-
-    def anonymize(self, pixels, key, *, consistent):
-        painted = np.full_like(pixels, 255 - pixels.mean())
-        painted[..., 0] = key.face(b"test salt", "test", 0).stream("colour", 1)[0]
-        painted[..., 2] = key.face(b"test salt", "test", 0).stream("colour", 2)[1]
-        self.seen[painted.tobytes(), key] = pixels
-        return Outcome(painted)
-
-    def recover(self, pixels, key, header):
-        return Outcome(self.seen.get((pixels.tobytes(), key), pixels))
 
 
 class Blind(Untouched):
@@ -69,43 +32,6 @@ class Blind(Untouched):
         raise NoFaceError("no face")
 
 
-class Colour:
-    """A recognizer for single-coloured photos: the embedding is the colour, and black holds no face."""
-
-    name = "colour"
-    threshold = 0.3
-    seen_by_loss = True
-
-    def look(self, rgb, near=None):
-        if not rgb.any():
-            return None
-        points = np.random.default_rng(0).uniform(0, 30, (68, 2))
-        return Look(np.array([0.0, 0, *rgb.shape[1::-1]]), rgb.mean((0, 1)) / 255, points)
-
-
-class Reddish:
-    """A beholder of single-coloured photos: red is male, and brightness age."""
-
-    name, seen_by_loss, reads_age = "reddish", True, True
-
-    def read(self, crop):
-        return Impression(bool(crop[..., 0].mean() > crop[..., 2].mean()), float(crop.mean()))
-
-
-class WholePictures(Judges):
-    """The face fills the photo, but for a black one."""
-
-    def aligned(self, rgb, box):
-        if not rgb.any():
-            return None
-        height, width = rgb.shape[:2]
-        quad = np.array([[0, 0], [0, height], [width, height], [width, 0]], dtype=float)
-        return Aligned(np.array(Image.fromarray(rgb).resize((CROP, CROP))), quad, np.zeros((468, 2)))
-
-    def area(self, aligned):
-        return np.tri(CROP, dtype=bool)
-
-
 @pytest.fixture(scope="module")
 def judges():
     return WholePictures(Colour(), [Reddish()])
@@ -118,15 +44,7 @@ def real_judges():
 
 @pytest.fixture
 def folder(tmp_path):
-    """Four people, two photos each, single-coloured; their colours lie at least 0.35 apart."""
-    lines = ["file,identity"]
-    for number, colour in enumerate([(200, 20, 20), (20, 200, 20), (20, 20, 200), (200, 200, 200)]):
-        for shot in range(2):
-            name = f"{number}{shot}.png"
-            Image.new("RGB", (40, 32), tuple(c + 5 * shot for c in colour)).save(tmp_path / name)
-            lines.append(f"{name},person {number}")
-    (tmp_path / "identities.csv").write_text("\n".join(lines) + "\n")
-    return tmp_path
+    return coloured_people(tmp_path)
 
 
 def test_an_engine_that_changes_nothing_fails_every_privacy_row(folder, judges):
