@@ -107,6 +107,7 @@ def evaluate(
         settings={
             "date": datetime.date.today().isoformat(),
             "folder": str(folder),
+            "set of photos": book.settings["set of photos"],
             "photos": len(chosen),
             "photos judged": len(judged),
             "of them in this run": len(left),
