@@ -1055,6 +1055,15 @@ def _check_sheet(file: Path, overwrite: bool) -> None:
     check_target(file, None, overwrite)
 
 
+def _check_page(file: Path, overwrite: bool) -> None:
+    from anonface.imagefile import check_output
+
+    if file.suffix.lower() != ".html":
+        raise UsageError(f"the report {file} must be a .html")
+    for made in (file, file.with_suffix(".json")):
+        check_output(made, overwrite=overwrite)
+
+
 def _thumbnail(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     """Many photos fit into memory like this."""
     import numpy as np
@@ -1088,9 +1097,19 @@ def _write_sheet(
 @app.command(short_help="Measure privacy and recovery on photos.")
 def evaluate(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Photos; identities.csv (file,identity) may name people.")
-    ],
+        Path | None, typer.Argument(metavar="[DIR]", help="Photos; identities.csv (file,identity) may name people.")
+    ] = None,
+    synthetic: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Instead of DIR: so many faces of nobody, always the same.")
+    ] = None,
     keys: Annotated[int, typer.Option(min=1, help="Keys tried on each photo.")] = 4,
+    attacks: Annotated[
+        str,
+        typer.Option(metavar="NAME,...|none", help="What photos go through before recovery."),
+    ] = "jpeg90",
+    attack_keys: Annotated[
+        int, typer.Option(min=1, help="How many of a photo's keys are tried under attacks, and without identity code.")
+    ] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many photos.")] = None,
     split: Annotated[
         Literal["all", "even", "odd"], typer.Option(help="People of even or odd rank in identities.csv only.")
@@ -1105,60 +1124,135 @@ def evaluate(
     transform: Transform = None,
     steps: Steps = None,
     offline: Offline = False,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep measurements here, and go on from those that it holds.")
+    ] = None,
+    part: Annotated[
+        str, typer.Option(metavar="K/N", help="Only every Nth photo: N processes share the work, and one journal.")
+    ] = "1/1",
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page with plots and pictures, and FILE.json.")
+    ] = None,
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet (PNG) of the first key.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the sheet where it exists.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace page and sheet where they exist.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
+    from anonface.imagefile import check_output, write_together
+
     _check_options(False, False, offline)
     if sheet:
         _check_sheet(sheet, overwrite)
-    if not folder.is_dir():
+    if report:
+        _check_page(report, overwrite)
+    if journal:
+        check_output(journal, overwrite=True)
+    if (folder is None) == (synthetic is None):
+        raise UsageError("name a folder of photos, or --synthetic N", "not both")
+    if folder and not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a folder of photos")
     from anonface.evaluation import report as reports
-    from anonface.evaluation.run import Judges, Original, look_at_originals
+    from anonface.evaluation.attacks import chosen
+    from anonface.evaluation.judges import Judges, Original, look_at_originals
+    from anonface.evaluation.mute import without_identity
+    from anonface.evaluation.page import COLUMNS, page
     from anonface.evaluation.run import evaluate as measure
     from anonface.evaluation.sheet import around
+    from anonface.evaluation.trials import Plan
 
-    judges = Judges()
-    with _progress("originals", 0) as advance:
-        originals = look_at_originals(folder, judges, progress=lambda done, total: advance(done, "", total))
-    own = _own_settings(free, model, transform, steps)
-    engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
+    plan = Plan(keys, attacks=chosen(attacks), attack_keys=attack_keys)
+    share = _part(part)
+    if share[1] > 1 and not journal:
+        raise UsageError(f"--part {part} needs a --journal, which the parts share")
     pictures: dict[Path, list[NDArray[np.uint8]]] = {}
 
     def keep(original: Original, versions: list[NDArray[np.uint8]]) -> None:
         if original.box is not None:
             pictures[original.file] = [_thumbnail(around(picture, original.box), 256) for picture in versions]
 
-    with _progress("photos", 0) as advance:
-        report = measure(
-            engine,
-            folder,
-            keys_per_photo=keys,
-            limit=limit,
-            split=split,
-            judges=judges,
-            originals=originals,
-            progress=lambda done, total: advance(done, "", total),
-            show=keep if sheet else None,
-        )
+    with _photos_to_judge(folder, synthetic) as photos:
+        judges = Judges()
+        with _progress("originals", 0) as advance:
+            originals = look_at_originals(photos, judges, progress=lambda done, total: advance(done, "", total))
+        own = _own_settings(free, model, transform, steps)
+        engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
+        with _progress("photos", 0) as advance:
+            found = measure(
+                engine,
+                photos,
+                plan,
+                mute=without_identity(engine),
+                limit=limit,
+                split=split,
+                judges=judges,
+                originals=originals,
+                progress=lambda done, total: advance(done, "", total),
+                show=keep if sheet or report else None,
+                about=_described(engine, detector) | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
+                journal=journal,
+                part=share,
+            )
     if sheet and pictures:
-        columns = ("original", "anonymized", "right key", "wrong key")
-        _write_sheet(sheet, list(pictures.values()), columns, list(pictures), 256, overwrite)
+        _write_sheet(sheet, list(pictures.values()), COLUMNS, list(pictures), 256, overwrite)
+    if report:
+        beside = report.with_suffix(".json")
+        texts = {
+            report: page(found, {file.name: made for file, made in pictures.items()}),
+            beside: reports.to_json(found),
+        }
+        write_together(((file, text.encode("utf-8", "replace")) for file, text in texts.items()), overwrite)
+        _say(f"anonface: made {report} and {beside}")
     if as_json:
-        print(reports.to_json(report))
+        print(reports.to_json(found))
     elif markdown:
-        print(reports.markdown(report))
+        print(reports.markdown(found))
     else:
         from rich.console import Console
 
         console = Console()
-        for table in reports.tables(report):
+        for table in reports.tables(found):
             console.print(table)
+
+
+def _part(text: str) -> tuple[int, int]:
+    try:
+        number, of = (int(word) for word in text.split("/"))
+    except ValueError:
+        raise UsageError(f"--part {text!r} is not K/N", "for example 1/2") from None
+    return number, of
+
+
+def _described(engine: Engine, detector: str) -> dict[str, str | int | float]:
+    """What a report says of the engine."""
+    from anonface import __version__
+
+    return {
+        "anonface": __version__,
+        "backend": engine.backend.name,
+        **engine.backend.parameters(),
+        "detector": detector,
+        "parser": engine.parser,
+        "weights": engine.backend.digest().hex()[:16],
+    }
+
+
+@contextmanager
+def _photos_to_judge(folder: Path | None, synthetic: int | None) -> Iterator[Path]:
+    """The user's folder, or one of synthetic faces that is gone afterwards."""
+    import tempfile
+
+    if folder:
+        yield folder
+        return
+    from anonface.evaluation.synthetic import draw_photos
+
+    assert synthetic
+    with tempfile.TemporaryDirectory(prefix="anonface-") as made:
+        draw_photos(Path(made), synthetic)
+        yield Path(made)
 
 
 @app.command()

@@ -1271,6 +1271,20 @@ def test_evaluate_and_train_refuse_what_makes_no_sense(anonface):
     Path("empty").mkdir()
     code, _, err = anonface("evaluate", "empty")
     assert code == 2 and "no photos" in err
+    code, _, err = anonface("evaluate")
+    assert code == 2 and "--synthetic" in err
+    code, _, err = anonface("evaluate", "empty", "--synthetic", "2")
+    assert code == 2 and "not both" in err
+    code, _, err = anonface("evaluate", "empty", "--attacks", "jpeg9")
+    assert code == 2 and "'jpeg9'" in err
+    code, _, err = anonface("evaluate", "empty", "--report", "page.txt")
+    assert code == 2 and ".html" in err
+    Path("page.json").touch()
+    code, _, err = anonface("evaluate", "empty", "--report", "page.html")
+    assert code == 10 and "page.json" in err
+    for part, said in (("1/2", "--journal"), ("half", "K/N"), ("1/2/3", "K/N")):
+        code, _, err = anonface("evaluate", "empty", "--part", part)
+        assert code == 2 and said in err
     code, _, err = anonface("train", "nothing", "run")
     assert code == 2 and "nothing" in err
 

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "batch": {"errors", "keys", "container", "carriers", "sealing", "imagefile", "journal", "pipeline"},
     "cluster": {"errors", "imagefile", "journal", "batch"},
     "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "faces.parse", "backends"},
-    "evaluation": {"errors", "keys", "imagefile", "weights", "faces", "pipeline"},
+    "evaluation": {"errors", "keys", "imagefile", "weights", "models", "faces", "backends", "pipeline"},
     "__init__": {"keys", "pipeline", "batch"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "__version__"}

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 ARROWS = {"lower": "↓", "higher": "↑", "": ""}
 PERCENT = {"rate", "share"}
+FINE = {"distance", ""}  # units that want three digits
+
+Samples = Mapping[str, Sequence[tuple[str, int, float]]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Report:
     thresholds: Sequence[Threshold]
     rates: Sequence[Rate]
     figures: Sequence[Figure]
-    samples: Mapping[str, Sequence[tuple[str, int, float]]]
+    samples: Samples
 
     def rate(self, title: str, threshold: int = 0) -> Interval:
         """The interval of the one row whose title starts so, at the threshold of that index.
@@ -178,6 +181,6 @@ def _threshold_text(interval: Interval) -> str:
 def _text(interval: Interval, unit: str) -> str:
     if math.isnan(interval.value):
         return "–"
-    scale, digits, sign = (100, 1, " %") if unit in PERCENT else (1, 3, "") if unit == "distance" else (1, 2, "")
+    scale, digits, sign = (100, 1, " %") if unit in PERCENT else (1, 3, "") if unit in FINE else (1, 2, "")
     value, low, high = (f"{scale * v:.{digits}f}" for v in (interval.value, interval.low, interval.high))
     return f"{value}{sign} ({low} to {high})"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from anonface.evaluation.run import Engine, through_png
+from anonface.evaluation.trials import Engine, through_png
 from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]
@@ -21,7 +21,7 @@ BACKGROUND, INK = (250, 250, 250), (30, 30, 30)
 def versions(engine: Engine, pixels: Pixels, key: Key, second: Key) -> list[Pixels]:
     """The five pictures of one row, in the order of ``COLUMNS``.
 
-    Recovery starts from the re-read pixels alone, as in :mod:`anonface.evaluation.run`; the wrong key is the second.
+    Recovery starts from the re-read pixels alone, as in :mod:`anonface.evaluation.trials`; the wrong key is the second.
 
     Args:
         engine: what anonymizes and recovers.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from anonface.conversion import GraphFile
 from anonface.errors import WeightsError
-from anonface.models.graph import Graph
+from anonface.models.apparent import Apparent
 from anonface.models.identity import DepthwiseResNet, IdentityEncoder, MobileFaceNet
 from anonface.training.data import FaceBank, jitter, photograph
 from anonface.training.loop import Objective
@@ -81,23 +81,6 @@ class IdentityObjective(Objective):
         end = self.encoder.state_dict()
         mixed = {name: self.KEEP * self.start[name] + (1 - self.KEEP) * end[name] for name in end if name != "axes"}
         return {"identity": mixed | {"axes": end["axes"]}}
-
-
-class Apparent:
-    """What a public classifier says of a face: sex (the logit of "male") and age (years)."""
-
-    SIDE = 224  # px, pixels in 0..255
-
-    def __init__(self, classifier: GraphFile) -> None:
-        self._sex, self._age = (Graph(classifier, output).eval() for output in classifier.outputs)
-
-    @torch.inference_mode()
-    def __call__(self, faces: Tensor) -> Tensor:
-        """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B, 2]."""
-        view = (F.interpolate(faces, (self.SIDE, self.SIDE), mode="bilinear", antialias=True) + 1) * 127.5
-        share = self._age(view)  # of each year from 0
-        age = share @ torch.arange(share.shape[1], dtype=share.dtype)
-        return torch.stack([torch.logit(self._sex(view)[:, 0], eps=1e-3), age], dim=1)
 
 
 def code_axes(joined: Tensor, labels: Tensor, ridge: float = 1e-3) -> Tensor:

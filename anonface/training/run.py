@@ -15,6 +15,7 @@ import torch
 from anonface import weights
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.errors import UsageError
+from anonface.models.apparent import Apparent
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
@@ -24,7 +25,7 @@ from anonface.models.sif import SIF
 from anonface.training.data import FaceBank, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, FacePool, NoiseObjective
 from anonface.training.heads import HeadsObjective
-from anonface.training.identity import Apparent, IdentityObjective, start_from_teachers
+from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo
 from anonface.training.labels import fit_reader, load_labelled
 from anonface.training.loop import LoopSettings, Objective, train

@@ -1,0 +1,118 @@
+"""What happens to an anonymized photo on its way: saved again, made smaller, cut, lightened, sent by a messenger.
+
+Every attack is a pure function of pixels (and of a seed, where it draws something). None of them knows the key: they
+are what recovery from pixels has to live with.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from anonface.errors import UsageError
+
+Pixels = NDArray[np.uint8]
+Box = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One thing that may happen to a photo.
+
+    Attributes:
+        title: for the report.
+        change: pixels [H, W, 3] and a seed -> new pixels; does not change its argument.
+        cut: share of the width and of the height that is lost at each side.
+        scale: new side over old side, after cutting.
+    """
+
+    title: str
+    change: Callable[[Pixels, int], Pixels]
+    cut: float = 0.0
+    scale: float = 1.0
+
+    def __call__(self, pixels: Pixels, seed: int = 0) -> Pixels:
+        return self.change(pixels, seed)
+
+    def moved(self, box: ArrayLike, shape: Sequence[int]) -> Box:
+        """Where a box (x, y, w, h) of a photo of that (H, W, ...) lies afterwards."""
+        x, y, w, h = np.asarray(box, dtype=np.float64)
+        left, top = round(self.cut * shape[1]), round(self.cut * shape[0])
+        return np.array([x - left, y - top, w, h]) * self.scale
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """The attacks that a comma-separated list names, each once; "none" names none.
+
+    Raises:
+        UsageError: there is no such attack.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if names == ("none",):
+        return ()
+    for name in names:
+        if name not in ATTACKS:
+            raise UsageError(f"there is no attack {name!r}", f"known: {', '.join(ATTACKS)}, or none")
+    return names
+
+
+def _saved(pixels: Pixels, format: str, **options: Any) -> Pixels:
+    """Through a file of that format, by Pillow: imagefile's writer is made to lose as little as possible."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format, **options)
+    with Image.open(file) as image:
+        return np.array(image.convert("RGB"))
+
+
+def _jpeg(quality: int, pixels: Pixels, seed: int) -> Pixels:
+    return _saved(pixels, "JPEG", quality=quality, subsampling="4:2:0")
+
+
+def _webp(quality: int, pixels: Pixels, seed: int) -> Pixels:
+    return _saved(pixels, "WEBP", quality=quality)
+
+
+def _resized(scale: float, pixels: Pixels, seed: int) -> Pixels:
+    height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
+    return np.array(Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS))
+
+
+def _cropped(share: float, pixels: Pixels, seed: int) -> Pixels:
+    height, width = pixels.shape[:2]
+    top, left = round(share * height), round(share * width)
+    return pixels[top : height - top, left : width - left].copy()
+
+
+def _lightened(gain: float, pixels: Pixels, seed: int) -> Pixels:
+    return np.rint(pixels * gain).clip(0, 255).astype(np.uint8)
+
+
+def _noisy(deviation: float, pixels: Pixels, seed: int) -> Pixels:
+    noise = np.random.default_rng(seed).normal(0, deviation, pixels.shape)
+    return np.rint(pixels + noise).clip(0, 255).astype(np.uint8)
+
+
+def _sent(first: int, second: int, pixels: Pixels, seed: int) -> Pixels:
+    """Compressed by the sender's phone, and once more on the way."""
+    return _jpeg(second, _jpeg(first, pixels, seed), seed)
+
+
+ATTACKS: dict[str, Attack] = {
+    **{f"jpeg{q}": Attack(f"JPEG {q}", partial(_jpeg, q)) for q in (95, 90, 85, 70, 50)},
+    "webp80": Attack("WebP 80", partial(_webp, 80)),
+    "resize75": Attack("resizing to 75 %", partial(_resized, 0.75), scale=0.75),
+    "resize50": Attack("resizing to 50 %", partial(_resized, 0.5), scale=0.5),
+    "crop10": Attack("cropping by 10 % (5 % a side)", partial(_cropped, 0.05), cut=0.05),
+    "brighter": Attack("brightening by 20 %", partial(_lightened, 1.2)),
+    "darker": Attack("darkening by 20 %", partial(_lightened, 0.8)),
+    "noise": Attack("noise of 5 grey levels", partial(_noisy, 5.0)),
+    "messenger": Attack("JPEG 85, then JPEG 70", partial(_sent, 85, 70)),
+}
+"""All JPEGs with halved colour (4:2:0), as cameras and messengers write them."""

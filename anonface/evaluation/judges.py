@@ -1,0 +1,187 @@
+"""Who judges, and what they saw of the photos before anything was done to them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anonface.errors import UsageError, WeightsError
+from anonface.evaluation.beholders import BEHOLDERS, Beholder, Impression
+from anonface.evaluation.recognizers import Dlib, Look, Mtcnn, Recognizer, choose
+from anonface.faces import align, parse
+from anonface.faces.detect import build_detector
+from anonface.imagefile import read_photo
+
+Pixels = NDArray[np.uint8]
+Split = Literal["all", "even", "odd"]
+Progress = Callable[[int, int], None]
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+IDENTITIES = "identities.csv"
+CROP = 256  # px
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A face as FFHQ aligns it.
+
+    Attributes:
+        crop: uint8 [CROP, CROP, 3].
+        quad: [4, 2], where it was cut from the photo; see :mod:`anonface.faces.align`.
+        mesh: [468, 2] landmarks in crop coordinates.
+    """
+
+    crop: Pixels
+    quad: NDArray[np.float64]
+    mesh: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Original:
+    """One photo before anything was done to it.
+
+    Attributes:
+        file: path of the photo.
+        identity: the person's name in identities.csv, or the file's own name where there is none.
+        box: (x, y, w, h) of the main face: the largest that YuNet sees, else the judge's largest; None without both.
+        look: what the judge saw there, or None.
+        found: which detectors found that face.
+        aligned: the face in its aligned square, or None where it has no clear landmarks.
+        impressions: what each beholder reads in it, by name.
+    """
+
+    file: Path
+    identity: str
+    box: NDArray[np.float64] | None
+    look: Look | None
+    found: Mapping[str, bool]
+    aligned: Aligned | None
+    impressions: Mapping[str, Impression]
+
+    def pixels(self) -> Pixels:
+        return read_photo(self.file.read_bytes(), name=str(self.file)).pixels
+
+
+class Judges:
+    """The recognizer, the detectors and the beholders, loaded once.
+
+    Args:
+        recognizer: dlib's by default.
+        beholders: by default all whose weights can be had; the others are named in ``absent``.
+    """
+
+    def __init__(self, recognizer: Recognizer | None = None, beholders: Sequence[Beholder] | None = None) -> None:
+        self.recognizer: Recognizer = recognizer or Dlib()
+        self.absent: list[str] = []
+        self.beholders = self._all_beholders() if beholders is None else list(beholders)
+        self._yunet = build_detector("yunet")
+        self._mtcnn = Mtcnn()
+
+    def original(self, file: Path, identity: str) -> Original:
+        """Look at a photo: its main face, its embedding, and who finds it."""
+        rgb = read_photo(file.read_bytes(), name=str(file)).pixels
+        box = choose(self._yunet_boxes(rgb), None)
+        look = self.recognizer.look(rgb, box)
+        if box is None and look is not None:
+            box = look.box
+        aligned = self.aligned(rgb, box)
+        return Original(file, identity, box, look, self.found(rgb, box, look), aligned, self.impressions(aligned))
+
+    def aligned(self, rgb: Pixels, box: NDArray[np.float64] | None) -> Aligned | None:
+        """The face at ``box``, found and aligned anew; None where there is none or its landmarks are not clear."""
+        faces = self._yunet.detect(rgb)
+        boxes = np.array([face.box for face in faces], dtype=np.float64).reshape(-1, 4)
+        best = None if box is None else choose(boxes, box)
+        if best is None:
+            return None
+        face = faces[int(np.argmax((boxes == best).all(1)))]
+        mesh = align.mesh468(rgb, face)
+        if align.obstacle(face, mesh, rgb.shape):
+            return None
+        quad = align.ffhq_quad(mesh)
+        points = align.transform(align.photo_to_crop(quad, CROP), mesh[:, :2])
+        return Aligned(align.crop(rgb, quad, CROP), quad, points)
+
+    def area(self, aligned: Aligned) -> NDArray[np.bool_]:
+        """Where the face is, [CROP, CROP], by the trained parser: without hair, neck and what hides it."""
+        return parse.face_mask(aligned.crop, aligned.mesh, CROP) > 0.5
+
+    def impressions(self, aligned: Aligned | None) -> dict[str, Impression]:
+        """What every beholder reads in a face; empty where there is none."""
+        return {} if aligned is None else {beholder.name: beholder.read(aligned.crop) for beholder in self.beholders}
+
+    def found(self, rgb: Pixels, box: NDArray[np.float64] | None, look: Look | None) -> dict[str, bool]:
+        """Which detectors see a face at ``box``; the recognizer's own detector has already answered with ``look``."""
+        return {
+            "YuNet": box is not None and choose(self._yunet_boxes(rgb), box) is not None,
+            "MTCNN": box is not None and choose(self._mtcnn.boxes(rgb), box) is not None,
+            self.recognizer.name: look is not None,
+        }
+
+    def _all_beholders(self) -> list[Beholder]:
+        found: list[Beholder] = []
+        for make in BEHOLDERS:
+            try:
+                found.append(make())
+            except WeightsError:
+                self.absent.append(make.name)
+        return found
+
+    def _yunet_boxes(self, rgb: Pixels) -> NDArray[np.float64]:
+        return np.array([face.box for face in self._yunet.detect(rgb)], dtype=np.float64).reshape(-1, 4)
+
+
+def look_at_originals(
+    folder: Path, judges: Judges | None = None, *, progress: Progress | None = None
+) -> list[Original]:
+    """Look at every photo of a folder once; hand the list to several evaluations to spare them the work.
+
+    Args:
+        folder: photos (JPEG, PNG, WebP, told by suffix), sorted by name; subfolders are left alone. An optional
+            ``identities.csv`` with the columns ``file,identity`` says who is on each.
+        judges: made here when not given.
+        progress: called with (photos done, photos in all).
+
+    Raises:
+        UsageError: no photo there, or an identities.csv that does not name every photo.
+        ImageError: a photo that cannot be read.
+    """
+    files = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
+    if not files:
+        raise UsageError(f"no photos in {folder}", "give a folder of JPEG, PNG or WebP files")
+    identities = _identities(folder / IDENTITIES, files)
+    judges = judges or Judges()
+    originals = []
+    for done, file in enumerate(files, start=1):
+        originals.append(judges.original(file, identities.get(file.name, file.name)))
+        if progress:
+            progress(done, len(files))
+    return originals
+
+
+def of_split(originals: Sequence[Original], split: Split) -> list[Original]:
+    """The photos of people of even or odd rank in the sorted identities, or all."""
+    if split == "all":
+        return list(originals)
+    kept = set(sorted({original.identity for original in originals})[split == "odd" :: 2])
+    return [original for original in originals if original.identity in kept]
+
+
+def _identities(file: Path, photos: Sequence[Path]) -> dict[str, str]:
+    if not file.is_file():
+        return {}
+    with file.open(newline="", encoding="utf-8-sig") as lines:
+        rows = csv.DictReader(lines)
+        if not {"file", "identity"} <= set(rows.fieldnames or ()):
+            raise UsageError(f"{file} lacks the columns file,identity")
+        named = {row["file"]: row["identity"] for row in rows}
+    for photo in photos:
+        if not named.get(photo.name):
+            raise UsageError(f"{file} names nobody for {photo.name}", "every photo of the folder needs a line")
+    return named

@@ -1,0 +1,128 @@
+"""The rows of a report, made of single measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anonface.evaluation import metrics
+from anonface.evaluation.attacks import ATTACKS
+from anonface.evaluation.beholders import Beholder
+from anonface.evaluation.report import Figure, Rate, Samples, Threshold
+from anonface.evaluation.trials import (
+    ANONYMIZED,
+    MUTE,
+    ONE_BIT,
+    RANDOM,
+    RIGHT,
+    TWO_KEYS,
+    Measured,
+    after,
+    age_kept,
+    in_the_face,
+    others,
+    sex_kept,
+)
+
+
+def gathered(photos: Iterable[Measured]) -> dict[str, list[tuple[str, int, float]]]:
+    """Measurements of many photos by name, as (file, key number, value)."""
+    samples: dict[str, list[tuple[str, int, float]]] = {}
+    for photo in photos:
+        for name, rows in photo.samples.items():
+            samples.setdefault(name, []).extend((photo.file, key, value) for key, value in rows)
+    return samples
+
+
+class Summary:
+    """Rows over all photos.
+
+    Args:
+        samples: see :func:`gathered`.
+        people: who is on each file.
+        thresholds: distances below which two faces match.
+    """
+
+    def __init__(self, samples: Samples, people: Mapping[str, str], thresholds: Sequence[Threshold]) -> None:
+        self.samples, self.people, self.thresholds = samples, people, thresholds
+
+    def rates(self) -> list[Rate]:
+        return [*self._matched(), *self._over_clean(), *self._over_wrong()]
+
+    def figures(self, detectors: Iterable[str], beholders: Sequence[Beholder]) -> list[Figure]:
+        plan = [
+            *((f"face found again by {detector}", "higher", "share") for detector in detectors),
+            *((sex_kept(beholder), "higher", "share") for beholder in beholders),
+            *((age_kept(beholder), "higher", "share") for beholder in beholders if beholder.reads_age),
+            *((name, "higher", "distance") for name in (ANONYMIZED, RANDOM, ONE_BIT, TWO_KEYS)),
+            *((name, "higher", "distance") for name in (MUTE,) if name in self.samples),
+            *((name, "lower", "distance") for name in (RIGHT, *map(after, ATTACKS)) if name in self.samples),
+            *(
+                (in_the_face(measure, name), better, unit)
+                for measure, unit in (("psnr", "dB"), ("ssim", ""))
+                for name, better in ((ANONYMIZED, ""), (RANDOM, ""), (RIGHT, "higher"))
+            ),
+            ("landmark shift, 68 points", "lower", "px of 256"),
+            ("anonymize", "lower", "s per face"),
+            ("recover", "lower", "s per face"),
+        ]
+        rows = []
+        for name, better, unit in plan:
+            title = f"{name}: mean distance" if unit == "distance" else name
+            rows.append(Figure(title, better, unit, metrics.clustered_mean(*self._values(name))))
+        return rows
+
+    def _values(self, name: str) -> tuple[NDArray[np.float64], list[str]]:
+        rows = self.samples.get(name, ())
+        return np.array([value for _, _, value in rows], dtype=np.float64), [self.people[file] for file, _, _ in rows]
+
+    def _matched(self) -> Iterator[Rate]:
+        for name in (ANONYMIZED, RANDOM, ONE_BIT, MUTE):
+            yield from self._rate(f"{name}: matched to the original", "lower", name)
+            yield from self._rate(f"{name}: matched, or no face found", "lower", name, missing_matches=True)
+        yield from self._rate("two keys: matched to each other", "lower", TWO_KEYS)
+        for name in (RIGHT, *map(after, ATTACKS)):
+            yield from self._rate(f"{name}: matched to the original", "higher", name)
+        for name, better in (("original", ""), (ANONYMIZED, "lower"), (RANDOM, "lower"), (RIGHT, "higher")):
+            yield from self._rate(f"{name}: matched to other photos of the person (TAR)", better, others(name))
+
+    def _rate(self, title: str, better: str, name: str, missing_matches: bool = False) -> Iterator[Rate]:
+        """One row, or none where nothing of that name was measured."""
+        distances, people = self._values(name)
+        if distances.size:
+            at = tuple(
+                metrics.match_rate(distances, people, t.interval.value, missing_matches=missing_matches)
+                for t in self.thresholds
+            )
+            yield Rate(title, better, int(np.isnan(distances).sum()), at)
+
+    def _over_clean(self) -> Iterator[Rate]:
+        """How much of what a clean photo is recognised by comes back: both rates over the same pairs of photos."""
+        distances, people = self._values(others(RIGHT))
+        if not distances.size:
+            return
+        clean: dict[str, list[float]] = {}
+        for file, _, value in self.samples[others("original")]:
+            clean.setdefault(file, []).append(value)
+        # a photo's pairs come in the gallery's order, once for the original and once for each key
+        repeats = {file: sum(row[0] == file for row in self.samples[RIGHT]) for file in clean}
+        base = np.array([value for file, values in clean.items() for value in values * repeats[file]])
+        at = tuple(
+            metrics.clustered_ratio(distances < t.interval.value, base < t.interval.value, people)
+            for t in self.thresholds
+        )
+        title = f"{RIGHT} / original: matched to other photos of the person"
+        yield Rate(title, "higher", int(np.isnan(distances).sum()), at, unit="ratio")
+
+    def _over_wrong(self) -> Iterator[Rate]:
+        right, people = self._values(RIGHT)
+        for name in (RANDOM, ONE_BIT):
+            wrong, _ = self._values(name)
+            if right.size:
+                at = tuple(
+                    metrics.clustered_ratio(right < t.interval.value, wrong < t.interval.value, people)
+                    for t in self.thresholds
+                )
+                yield Rate(f"right key / {name}", "higher", 0, at, unit="ratio")

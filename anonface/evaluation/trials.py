@@ -1,0 +1,292 @@
+"""All that is tried on one photo, and what was measured of it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anonface.errors import NoFaceError
+from anonface.evaluation import metrics
+from anonface.evaluation.attacks import ATTACKS
+from anonface.evaluation.beholders import Beholder
+from anonface.evaluation.fidelity import psnr, ssim
+from anonface.evaluation.judges import CROP, Judges, Original
+from anonface.evaluation.recognizers import Look
+from anonface.faces import align
+from anonface.imagefile import Photo, encode_photo, read_photo
+from anonface.keys import Key
+
+Pixels = NDArray[np.uint8]
+Show = Callable[[Original, list[Pixels]], None]
+
+SEED_TEXT = "anonface evaluation 1"
+
+ANONYMIZED, RANDOM, ONE_BIT, RIGHT = "anonymized", "wrong key, random", "wrong key, one bit", "right key, from pixels"
+TWO_KEYS = "two keys"
+MUTE = "recovery without an identity code"
+YEARS = 10  # by which the apparent age may be off
+
+
+class Result(Protocol):
+    """What an engine returns: the photo's pixels, and one entry a face it treated."""
+
+    @property
+    def pixels(self) -> Pixels: ...
+
+    @property
+    def faces(self) -> Sized: ...
+
+
+class Engine(Protocol):
+    """The part of :class:`anonface.pipeline.Engine` that an evaluation needs."""
+
+    def anonymize(self, pixels: Pixels, key: Key, *, consistent: bool) -> Result: ...
+
+    def recover(self, pixels: Pixels, key: Key, header: None) -> Result: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is tried on each photo.
+
+    Attributes:
+        keys: right keys, at least 1; two or more are also compared with each other.
+        seed_text: the keys are SHA-256 digests of this text, the photo's name and a number, so that a run can be
+            repeated. They protect nothing.
+        attacks: names in ``attacks.ATTACKS``; each costs one more recovery.
+        attack_keys: how many of a photo's keys are tried under attacks, and in recovery without an identity code.
+    """
+
+    keys: int = 4
+    seed_text: str = SEED_TEXT
+    attacks: tuple[str, ...] = ()
+    attack_keys: int = 1
+
+
+@dataclass
+class Measured:
+    """What was measured of one photo.
+
+    Attributes:
+        file: its name.
+        samples: (key number, value) by name of the measurement; NaN where there was no face to measure.
+        refused: how often the engine found no face.
+    """
+
+    file: str
+    samples: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    refused: int = 0
+
+    def add(self, name: str, key: int, value: float) -> None:
+        self.samples.setdefault(name, []).append((key, float(value)))
+
+
+def evaluation_key(seed_text: str, name: str, number: int, purpose: str = "right") -> Key:
+    """The key of one trial: SHA-256 of the stated seed text, the photo's name, the number and the purpose."""
+    return Key(_digest(seed_text, name, number, purpose))
+
+
+def one_bit_off(seed_text: str, name: str, number: int) -> Key:
+    """The right key of a trial with one bit flipped, at a place that differs from trial to trial."""
+    master = bytearray(_digest(seed_text, name, number, "right"))
+    place = _digest(seed_text, name, number, "bit")[0]
+    master[place // 8] ^= 1 << place % 8
+    return Key(bytes(master))
+
+
+def through_png(pixels: Pixels) -> Pixels:
+    """The pixels as anybody reads them from a PNG that carries nothing else."""
+    return read_photo(encode_photo(Photo(pixels, None, None, "png"), format="png")).pixels
+
+
+def after(attack: str) -> str:
+    """The name of the recoveries after that attack."""
+    return f"right key, after {ATTACKS[attack].title}"
+
+
+def in_the_face(measure: str, name: str) -> str:
+    return f"{name}: {measure.upper()} in the face"
+
+
+def sex_kept(beholder: Beholder) -> str:
+    return f"apparent sex kept, by {_marked(beholder)}"
+
+
+def age_kept(beholder: Beholder) -> str:
+    return f"apparent age within {YEARS} years, by {_marked(beholder)}"
+
+
+def _marked(beholder: Beholder) -> str:
+    return f"{beholder.name} ({'seen' if beholder.seen_by_loss else 'not seen'} by a training loss)"
+
+
+def others(name: str) -> str:
+    """The name of a result's distances to the other photos of the person."""
+    return f"{name}, other photos"
+
+
+def try_photo(
+    engine: Engine,
+    judges: Judges,
+    original: Original,
+    gallery: Sequence[Original],
+    plan: Plan,
+    mute: Engine | None = None,
+    show: Show | None = None,
+) -> Measured:
+    """Every trial of the plan on one photo.
+
+    Args:
+        gallery: photos whose people are known, this one among them or not; results are compared with those of the
+            same person.
+        mute: the engine as it recovers without an identity code, where there is such a thing.
+        show: called for the first key with what it looks like; see ``run.evaluate``.
+    """
+    trial = _Trial(engine, mute, judges, original, gallery, plan)
+    hidden = [trial.under_key(number, show) for number in range(plan.keys)]
+    for (i, a), (_, b) in itertools.combinations(enumerate(hidden), 2):
+        trial.measured.add(TWO_KEYS, i, _distance(a, b))
+    return trial.measured
+
+
+class _Trial:
+    """One photo under the plan; at most a handful of its versions are in memory at a time."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        mute: Engine | None,
+        judges: Judges,
+        original: Original,
+        gallery: Sequence[Original],
+        plan: Plan,
+    ) -> None:
+        assert original.look is not None and original.box is not None
+        self.engine, self.mute = engine, mute
+        self.judges, self.original, self.plan = judges, original, plan
+        self.look, self.box = original.look, original.box
+        self.pixels, self.name = original.pixels(), original.file.name
+        self.measured = Measured(self.name)
+        self.area = judges.area(original.aligned) if original.aligned else None
+        self.others = [
+            other.look
+            for other in gallery
+            if other.look is not None and other.identity == original.identity and other.file != original.file
+        ]
+        self.compare_others("original", 0, self.look)
+
+    def under_key(self, number: int, show: Show | None) -> Look | None:
+        """Hide the face under one right key, try to lead it back in every way, and say how it looks hidden."""
+        seed_text = self.plan.seed_text
+        right = evaluation_key(seed_text, self.name, number)
+        hide = functools.partial(self.engine.anonymize, self.pixels, right, consistent=True)
+        result = self.timed("anonymize", number, hide)
+        hidden = None if result is None else self.judges.recognizer.look(result, self.box)
+        self.compare(ANONYMIZED, number, hidden)
+        for detector, found in self.found(result, hidden).items():
+            self.measured.add(f"face found again by {detector}", number, found)
+        shift = np.nan if hidden is None else metrics.landmark_shift(self.look.points, hidden.points)
+        self.measured.add("landmark shift, 68 points", number, shift)
+        self.near(ANONYMIZED, result, number)
+        self.attributes(result, number)
+        wrong = evaluation_key(seed_text, self.name, number, "wrong")
+        versions = [self.pixels, result]
+        for title, key in ((RIGHT, right), (RANDOM, wrong), (ONE_BIT, one_bit_off(seed_text, self.name, number))):
+            back = self.recovered(self.engine, result, key, number)
+            self.compare(title, number, self.seen(back, self.box))
+            self.near(title, back, number)
+            versions.append(back)
+        if number < self.plan.attack_keys:
+            self.attacked(result, right, number)
+            if self.mute:
+                back = self.recovered(self.mute, result, right, number, None)
+                self.measured.add(MUTE, number, _distance(self.look, self.seen(back, self.box)))
+        if show and number == 0:
+            show(self.original, [np.zeros_like(self.pixels) if v is None else v for v in versions[:-1]])
+        return hidden
+
+    def near(self, name: str, pixels: Pixels | None, number: int) -> None:
+        """How near a result is to the original in its face, cut out of both at the same place."""
+        aligned = self.original.aligned
+        if aligned is None or self.area is None:
+            return
+        crop = None if pixels is None else align.crop(pixels, aligned.quad, CROP)
+        for measure in (psnr, ssim):
+            value = np.nan if crop is None else measure(aligned.crop, crop, self.area)
+            self.measured.add(in_the_face(measure.__name__, name), number, value)
+
+    def attributes(self, result: Pixels | None, number: int) -> None:
+        """Whether each beholder reads the same of the hidden face; what it cannot read there was not kept."""
+        now = {} if result is None else self.judges.impressions(self.judges.aligned(result, self.box))
+        for beholder in self.judges.beholders:
+            was, seen = self.original.impressions.get(beholder.name), now.get(beholder.name)
+            if was is None:
+                continue
+            self.measured.add(sex_kept(beholder), number, seen is not None and seen.male == was.male)
+            if was.age is not None:
+                near = seen is not None and seen.age is not None and abs(seen.age - was.age) <= YEARS
+                self.measured.add(age_kept(beholder), number, near)
+
+    def attacked(self, result: Pixels | None, key: Key, number: int) -> None:
+        """The right key after each attack; where the face lies then is known, whatever it looks like."""
+        for attack in self.plan.attacks:
+            change, box, arrived = ATTACKS[attack], self.box, None
+            if result is not None:
+                seed = int.from_bytes(_digest(self.plan.seed_text, self.name, number, attack)[:8])
+                arrived, box = change(result, seed), change.moved(self.box, result.shape)
+            back = self.recovered(self.engine, arrived, key, number, None)
+            self.measured.add(after(attack), number, _distance(self.look, self.seen(back, box)))
+
+    def recovered(
+        self, engine: Engine, pixels: Pixels | None, key: Key, number: int, name: str | None = "recover"
+    ) -> Pixels | None:
+        if pixels is None:
+            return None
+        return self.timed(name, number, functools.partial(engine.recover, pixels, key, None))
+
+    def timed(self, name: str | None, number: int, call: Callable[[], Result]) -> Pixels | None:
+        """Pixels of an engine's result, read back from a PNG; None where the engine finds no face.
+
+        Without a ``name`` the time is not kept.
+        """
+        started = time.perf_counter()
+        try:
+            result = call()
+        except NoFaceError:
+            self.measured.refused += 1
+            return None
+        if name:
+            self.measured.add(name, number, (time.perf_counter() - started) / max(1, len(result.faces)))
+        return through_png(result.pixels)
+
+    def seen(self, pixels: Pixels | None, box: ArrayLike) -> Look | None:
+        return None if pixels is None else self.judges.recognizer.look(pixels, box)
+
+    def found(self, rgb: Pixels | None, look: Look | None) -> dict[str, bool]:
+        return dict.fromkeys(self.original.found, False) if rgb is None else self.judges.found(rgb, self.box, look)
+
+    def compare(self, name: str, number: int, look: Look | None) -> None:
+        """Distances of a result to its own original, and to the other photos of that person."""
+        self.measured.add(name, number, _distance(self.look, look))
+        self.compare_others(name, number, look)
+
+    def compare_others(self, name: str, number: int, look: Look | None) -> None:
+        for other in self.others:
+            self.measured.add(others(name), number, _distance(other, look))
+
+
+def _distance(a: Look | None, b: Look | None) -> float:
+    return float("nan") if a is None or b is None else float(np.linalg.norm(a.embedding - b.embedding))
+
+
+def _digest(seed_text: str, name: str, number: int, purpose: str) -> bytes:
+    text = "\0".join((seed_text, name, str(number), purpose))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()

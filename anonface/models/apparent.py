@@ -1,0 +1,49 @@
+"""What public classifiers say of a face: apparent sex and age, as faces are read, not as people are.
+
+Both read FFHQ-aligned faces [B, 3, R, R] in [-1, 1], each in the crop, size and range that it was made for.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anonface.conversion import GraphFile
+from anonface.models.graph import Graph
+
+
+class Apparent:
+    """``faceres``: sex (the logit of "male") and age (years)."""
+
+    SIDE = 224  # px, pixels in 0..255
+
+    def __init__(self, classifier: GraphFile) -> None:
+        self._sex, self._age = (Graph(classifier, output).eval() for output in classifier.outputs)
+
+    @torch.inference_mode()
+    def __call__(self, faces: Tensor) -> Tensor:
+        """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B, 2]."""
+        view = (F.interpolate(faces, (self.SIDE, self.SIDE), mode="bilinear", antialias=True) + 1) * 127.5
+        share = self._age(view)  # of each year from 0
+        age = share @ torch.arange(share.shape[1], dtype=share.dtype)
+        return torch.stack([torch.logit(self._sex(view)[:, 0], eps=1e-3), age], dim=1)
+
+
+class ApparentSex:
+    """``gear``: the probability of "male". It looks closer, at the face alone."""
+
+    SIDE = 198  # px, pixels in 0..1
+    BOX = (80, 58, 140)  # top, left, side in a 256-px FFHQ crop: where it errs least
+
+    def __init__(self, classifier: GraphFile) -> None:
+        _, sex, _ = classifier.outputs  # beside classes of age and of ethnicity, which are left unread
+        self._sex = Graph(classifier, sex).eval()
+
+    @torch.inference_mode()
+    def __call__(self, faces: Tensor) -> Tensor:
+        """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B]."""
+        top, left, side = (round(v * faces.shape[-1] / 256) for v in self.BOX)
+        face = faces[:, :, top : top + side, left : left + side]
+        view = (F.interpolate(face, (self.SIDE, self.SIDE), mode="bilinear", antialias=True) + 1) / 2
+        return self._sex(view)[:, 0]

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+from PIL import Image
+from skimage import data
+
+from anonface.errors import WeightsError
+from anonface.evaluation import beholders
+from anonface.evaluation.beholders import BEHOLDERS, FaceRes, Gear
+from anonface.evaluation.judges import CROP, Judges
+
+FACE = np.array([175.0, 65, 95, 130])
+
+
+@pytest.fixture(scope="module")
+def judges():
+    return Judges()
+
+
+def test_both_read_the_portrait_of_a_woman_in_her_forties(judges):
+    original = judges.aligned(data.astronaut(), FACE)
+    read = judges.impressions(original)
+    assert set(read) == {make.name for make in BEHOLDERS}
+    assert not read["faceres"].male and 25 <= read["faceres"].age <= 55
+    assert not read["gear"].male and read["gear"].age is None
+
+
+def test_the_face_meant_is_aligned(judges):
+    photo = data.astronaut()
+    aligned = judges.aligned(photo, FACE)
+    assert aligned.crop.shape == (CROP, CROP, 3) and aligned.mesh.shape == (468, 2)
+    assert 0.3 * CROP < aligned.mesh.mean(0)[0] < 0.7 * CROP
+    x, y, w, h = FACE
+    assert (abs(aligned.quad.mean(0) - (x + w / 2, y + h / 2)) < 40).all()
+    assert judges.aligned(photo, np.array([350.0, 350, 95, 130])) is None
+    assert judges.aligned(photo, None) is None
+    assert judges.impressions(None) == {}
+
+
+def test_a_face_beyond_recognition_is_not_aligned(judges):
+    tiny = np.array(Image.fromarray(data.astronaut()).resize((60, 60)))
+    assert judges.aligned(tiny, FACE * 60 / 512) is None
+
+
+def test_what_training_used_is_marked():
+    assert FaceRes.seen_by_loss and not Gear.seen_by_loss
+
+
+def test_without_weights_a_beholder_is_left_out(monkeypatch):
+    def graph(name):
+        raise WeightsError(f"{name} is missing")
+
+    monkeypatch.setattr(beholders.weights, "graph", graph)
+    judges = Judges(recognizer=object())
+    assert judges.beholders == [] and judges.absent == ["faceres", "gear"]

@@ -1,0 +1,83 @@
+"""``anonface evaluate`` as a user types it, with colours for people."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from colours import Colour, Perfect, Reddish, WholePictures, coloured_people
+
+from anonface import cli
+
+
+class Engine(Perfect):
+    device_name = "none"
+    parser = "trained"
+    backend = SimpleNamespace(name="perfect", parameters=lambda: {"refine": 7}, digest=lambda: b"\xab" * 32)
+
+    def __init__(self, *_):
+        super().__init__()
+
+
+@pytest.fixture
+def anonface(capsys, monkeypatch, tmp_path):
+    """Run a command line in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("anonface.pipeline.Engine", Engine)
+    monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
+    judges = WholePictures(Colour(), [Reddish()])
+    monkeypatch.setattr("anonface.evaluation.judges.Judges", lambda: judges)
+
+    def run(*args):
+        capsys.readouterr()
+        code = cli.run([str(arg) for arg in args])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def album(tmp_path):
+    (tmp_path / "album").mkdir()
+    return coloured_people(tmp_path / "album")
+
+
+def test_a_page_and_its_numbers_are_written(anonface, album, tmp_path):
+    code, out, _ = anonface("evaluate", "album", "--keys", 2, "--report", "page.html")
+    assert code == 0 and "right key, after JPEG 90" in " ".join(out.split())
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert page.count("<img ") == 8 * 4 and "abababab" in page
+    data = json.loads((tmp_path / "page.json").read_text("utf-8"))
+    assert data["settings"]["refine"] == 7 and data["settings"]["weights"] == "ab" * 8
+    jpeg = next(rate for rate in data["rates"] if rate["title"].startswith("right key, after JPEG 90"))
+    assert jpeg["at"][0]["n"] == 8  # of the first key alone
+    assert anonface("evaluate", "album", "--report", "page.html")[0] == 10
+    assert anonface("evaluate", "album", "--keys", 1, "--report", "page.html", "--overwrite")[0] == 0
+
+
+def test_parts_and_the_whole(anonface, album):
+    options = ("evaluate", "album", "--keys", 1, "--attacks", "none", "--journal", "run.jsonl", "--json")
+    halves = [json.loads(anonface(*options, "--part", f"{k}/2")[1])["settings"]["photos judged"] for k in (1, 2)]
+    whole = json.loads(anonface(*options)[1])
+    assert halves == [4, 8] and whole["settings"]["of them in this run"] == 0
+    assert len(whole["samples"]["anonymized"]) == 8
+    code, _, err = anonface(*options, "--backend", "ifadit", "--attacks", "jpeg90")
+    assert code == 2 and "another attacks" in err
+
+
+def test_a_journal_that_cannot_be_is_refused_at_once(anonface, album, monkeypatch):
+    monkeypatch.setattr("anonface.evaluation.judges.look_at_originals", None)
+    assert anonface("evaluate", "album", "--journal", "absent/run.jsonl")[0] == 10
+
+
+def test_synthetic_faces_take_the_place_of_a_folder(anonface, monkeypatch, tmp_path):
+    made = []
+
+    def draw_photos(folder, count):
+        assert count == 3
+        made.append(coloured_people(folder))
+
+    monkeypatch.setattr("anonface.evaluation.synthetic.draw_photos", draw_photos)
+    code, out, _ = anonface("evaluate", "--synthetic", 3, "--keys", 1, "--json")
+    assert code == 0 and json.loads(out)["settings"]["folder"] == "3 synthetic faces"
+    assert not made[0].exists()

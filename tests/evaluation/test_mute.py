@@ -1,0 +1,38 @@
+import pytest
+import torch
+from skimage import data
+
+from anonface.evaluation.mute import without_identity
+from anonface.keys import Key
+from anonface.pipeline import Engine
+
+
+@pytest.fixture(scope="module")
+def engine():
+    torch.manual_seed(0)
+    return Engine(device="cpu", refine=0)
+
+
+def test_without_identity_no_key_matters(engine):
+    mute = without_identity(engine)
+    photo = data.astronaut()[:256, 100:356]
+    keys = [Key.from_bytes(bytes([n]) * 32) for n in range(2)]
+    told = [engine.recover(photo, key).pixels for key in keys]
+    silent = [mute.recover(photo, key).pixels for key in keys]
+    assert (told[0] != told[1]).any() and (silent[0] == silent[1]).all()
+    assert (silent[0] != told[0]).any() and (silent[0] != photo).any()
+    assert engine.backend.flow is not mute.backend.flow
+
+
+def test_only_conditions_are_left_of_the_code(engine):
+    backend = without_identity(engine).backend
+    code = torch.nn.functional.normalize(torch.randn(3, 448, dtype=torch.float64), dim=1)
+    key = backend.keygen([Key.from_bytes(bytes(32)).face(bytes(32), "ifadit", 0)] * 3)
+    silent = backend.flow.inverse(code, key)
+    assert (silent[:, :4] == code[:, :4]).all() and not silent[:, 4:].any()
+    assert backend.refinement.identity == backend.refinement.leave == 0 < engine.backend.refinement.identity
+
+
+def test_other_backends_have_no_identity_code(engine, monkeypatch):
+    monkeypatch.setattr(engine, "backend", object())
+    assert without_identity(engine) is None
