@@ -179,12 +179,16 @@ def _principal_latents(mapper: LatentMapper, mapping: MappingNetwork, count: int
 
 
 class FlowWarmUp(Objective):
-    """Brings flow and compensation to a good start without rendering: equations 15-19 on codes, and three more demands.
+    """Brings flow and compensation to a good start without rendering: equations 15-19 on codes, and four more demands.
 
     ``faces``: hidden codes shall lie as near to codes of faces as those do to each other, since only such a code can be
     rendered. ``spectrum``: their energy shall lie where that of faces lies (codes are sorted by variance, and what is
     hidden in coordinates that no face moves never arrives). ``right`` is asked of noisy codes, as far from the hidden
-    ones as re-embedded renders were found to be, so that noise does not grow on the way back.
+    ones as re-embedded renders were found to be. ``steady``: whatever the noise, it must not grow on the way back; a
+    coupling that undoes one kind of noise and magnifies another loses more than it wins.
+
+    Args:
+        codes: [3 N, 448], codes of N faces in three looks, look by look.
     """
 
     NOISE = (0.5, 1.4)  # tangent of the angle between a hidden code and what is seen of it
@@ -207,7 +211,9 @@ class FlowWarmUp(Objective):
         hidden = self.flow(z, key)
         low, high = self.NOISE
         level = low + (high - low) * torch.rand(self.batch, 1, generator=rng)
-        seen = self.compensation(F.normalize(hidden + level * _unit_noise(hidden, self.codes, rng), dim=1))
+        noisy = F.normalize(hidden + level * self._noise(hidden, z, rng), dim=1)
+        seen = self.compensation(noisy)
+        growth = F.cosine_similarity(noisy, hidden) - F.cosine_similarity(self.flow.inverse(noisy, key), z)
         near = (hidden @ self.codes.T).topk(8, dim=1).values.mean()
         return {
             "anon": theta_plus(hidden, z),  # equation 15
@@ -217,22 +223,36 @@ class FlowWarmUp(Objective):
             "wrong": theta_plus(self.flow.inverse(seen, wrong), z),
             "compensation": theta_minus(seen, hidden.detach()),
             "faces": 1 - near,
+            "steady": 10 * growth.clamp_min(0).mean(),
             "spectrum": 5 * (self._shares(hidden).sqrt() - self.shares.sqrt()).square().sum(1).mean(),
         }
+
+    def _noise(self, hidden: Tensor, z: Tensor, rng: torch.Generator) -> Tensor:
+        """Unit vectors orthogonal to the hidden codes, as renders err: towards other faces, the hidden one among them,
+        towards another look of a face, along an axis or two, and without any direction."""
+        faces, count = self.codes.unflatten(0, (3, -1)), len(z)
+        some = lambda n: torch.randint(n, (count,), generator=rng)  # noqa: E731
+        who = some(faces.shape[1])
+        looks = F.normalize(faces[1 + some(2), who] - faces[0, who], dim=1)
+        axes = F.one_hot(some(z.shape[1] // 2), z.shape[1]).float() + F.one_hot(some(60), z.shape[1])
+        kinds = torch.stack(
+            [
+                self.codes[some(len(self.codes))],
+                z,
+                looks,
+                axes,
+                2 * torch.randn(z.shape, generator=rng) * self.codes.std(0),
+            ],
+            1,
+        )
+        weight = torch.randn(count, kinds.shape[1], 1, generator=rng) ** 3  # of a long tail: often one kind prevails
+        noise = (weight * kinds).sum(1)
+        return F.normalize(noise - (noise * hidden.detach()).sum(1, keepdim=True) * hidden.detach(), dim=1)
 
     def _shares(self, codes: Tensor) -> Tensor:
         """How the energy of codes [B, 448] is spread over the blocks of the keyed mix, [B, 12]."""
         p = self.flow.params
         return codes[:, p.kept :].square().unflatten(1, (-1, p.mix)).sum(2).clamp_min(1e-8)
-
-
-def _unit_noise(codes: Tensor, faces: Tensor, rng: torch.Generator) -> Tensor:
-    """Unit vectors orthogonal to ``codes``, spread as the codes of faces are: a render errs towards other faces."""
-    other = faces[torch.randint(len(faces), (len(codes),), generator=rng)]
-    sign = torch.randint(2, (len(codes), 1), generator=rng) * 2.0 - 1
-    noise = other * sign + torch.randn(codes.shape, generator=rng) * faces.std(0)
-    noise = noise - (noise * codes.detach()).sum(1, keepdim=True) * codes.detach()
-    return F.normalize(noise, dim=1)
 
 
 @torch.no_grad()
