@@ -61,8 +61,8 @@ class RefineParams:
     expression: float = 80.0
     gaze: float = 5.0
     layout: float = 0.5
-    prior: float = 0.02
-    spread: float = 0.04
+    prior: float = 0.08
+    spread: float = 0.2
     fine: float = 0.5
     views: int = 2
 

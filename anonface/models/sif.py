@@ -149,6 +149,11 @@ class SIF(nn.Module):
         kept, keyed = self._split(z)
         return self._join(self._conditions(kept, key), self._rotate(self._back(keyed, key.k), key.mix.mT))
 
+    def turned(self, z: Tensor, key: FlowKey) -> Tensor:
+        """What :meth:`forward` would return with its couplings at rest."""
+        kept, keyed = self._split(z)
+        return self._join(self._conditions(kept, key), self._rotate(keyed, key.mix))
+
     def _split(self, z: Tensor) -> tuple[Tensor, Tensor]:
         return z[:, : self.params.kept], F.normalize(z[:, self.params.kept :], dim=1)
 

@@ -179,13 +179,14 @@ def _principal_latents(mapper: LatentMapper, mapping: MappingNetwork, count: int
 
 
 class FlowWarmUp(Objective):
-    """Brings flow and compensation to a good start without rendering: equations 15-19 on codes, and four more demands.
+    """Brings flow and compensation to a good start without rendering: equations 15-19 on codes, and five more demands.
 
     ``faces``: hidden codes shall lie as near to codes of faces as those do to each other, since only such a code can be
     rendered. ``spectrum``: their energy shall lie where that of faces lies (codes are sorted by variance, and what is
     hidden in coordinates that no face moves never arrives). ``right`` is asked of noisy codes, as far from the hidden
     ones as re-embedded renders were found to be. ``steady``: whatever the noise, it must not grow on the way back; a
-    coupling that undoes one kind of noise and magnifies another loses more than it wins.
+    coupling that undoes one kind of noise and magnifies another loses more than it wins. ``rest``: nor shall couplings
+    and compensation do more than they must, for what they learned of synthetic faces misleads them on real ones.
 
     Args:
         codes: [3 N, 448], codes of N faces in three looks, look by look.
@@ -224,6 +225,7 @@ class FlowWarmUp(Objective):
             "compensation": theta_minus(seen, hidden.detach()),
             "faces": 1 - near,
             "steady": 10 * growth.clamp_min(0).mean(),
+            "rest": 20 * theta_minus(hidden, self.flow.turned(z, key)) + 5 * theta_minus(seen, noisy),
             "spectrum": 5 * (self._shares(hidden).sqrt() - self.shares.sqrt()).square().sum(1).mean(),
         }
 

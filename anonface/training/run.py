@@ -110,7 +110,7 @@ def _flow(request: Request, progress: Progress) -> tuple[Objective, LoopSettings
             for faces in (bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32))
         ]
     objective = FlowWarmUp(SIF(), IdentityCompensation(), torch.cat(codes).clone(), fixed.mapping)
-    return objective, request.settings("flow", 1500, 3e-4)
+    return objective, request.settings("flow", 600, 3e-4)
 
 
 def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:

@@ -94,3 +94,9 @@ def test_mixes_are_orthogonal_and_haar_signed():
     assert np.abs(q @ q.transpose(0, 2, 1) - np.eye(8)).max() < 1e-12
     # without the sign correction the first entry of Q would always be negative
     assert 0.3 < (q[:, 0, 0] > 0).mean() < 0.7
+
+
+def test_a_flow_at_rest_turns_and_a_moved_one_does_more(flow):
+    z, key = random_codes(5), random_key(5)
+    assert torch.allclose(SIF(PARAMS).double()(z, key), flow.turned(z, key))
+    assert (flow(z, key) - flow.turned(z, key)).norm(dim=1).min() > 0.1
