@@ -86,6 +86,10 @@ def stages(engine: Engine, faces: torch.Tensor) -> dict[str, Callable[[], object
     for size in networks.generator.sizes:
         steps[f"render {size} px"] = lambda size=size: networks.generator.synthesize(latents, size)
     steps["with 1 refinement step"] = lambda: stepped.anonymize(faces, masks, keys)
+    whole = torch.eye(2, 3)[None]
+    steps["1 imprint step"] = lambda: [
+        stepped.imprint(f[None], f[None], m[None], whole, key) for f, m, key in zip(faces, masks, keys, strict=True)
+    ]
     steps["anonymize, networks"] = lambda: plain.anonymize(faces, masks, keys)
     steps["recover, networks"] = lambda: plain.recover(faces, masks, keys)
     return steps
@@ -112,7 +116,7 @@ def print_stages(engine: Engine, repeat: int, rate: float) -> None:
         print(f"\nbatch of {batch}, ms a face{'':7}measured   counted ideal   ratio")
         times = {}
         for name, step in stages(engine, faces).items():
-            with torch.no_grad() if "refinement" not in name else torch.enable_grad():
+            with torch.enable_grad() if "step" in name else torch.no_grad():
                 counted = operations(step) / batch
                 times[name] = seconds(step, repeat, engine.device) / batch
             ideal = counted / rate
