@@ -691,7 +691,7 @@ def _do(
 
     session: Session = ctx.obj
     if order.report:
-        _check_report(order.report, jobs, order.overwrite or order.resume)
+        _check_report(order.report, jobs, order.overwrite or (order.resume and _is_report(order.report)))
     if settings.keep_faces:
         batch.find([str(settings.keep_faces)], "anonymize", recursive=True)
     passed_over = _passed_over(ctx)
@@ -805,6 +805,17 @@ def _check_report(file: Path, jobs: Sequence[Job], overwrite: bool) -> None:
     taken = {os.path.realpath(name) for job in jobs for name in (job.source, *job.outputs)}
     if os.path.realpath(file) in taken:
         raise UsageError(f"--report {file} is the name of a photo of this run", "choose another name")
+
+
+def _is_report(file: Path) -> bool:
+    """Whether this is what an earlier run reported, which the run that resumes it may replace; anything else stays."""
+    import json
+
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and {"exit", "passed_over", "photos"} <= set(found)
 
 
 def _write_report(file: Path, result: dict[str, Any]) -> None:

@@ -830,6 +830,19 @@ def test_a_run_that_is_killed_and_resumed(anonface, key, counted, moment, number
     assert all((pixels(f"back/{n}.recovered.png") == pixels(f"album/{n}.png")).all() for n in range(3))
 
 
+def test_a_resumed_run_replaces_its_report_and_nothing_else(anonface, key, counted):
+    album(2)
+    args = ("anonymize", "album", "-o", "out", "--key-file", key, "--report", "r.json", "--resume")
+    for content in (b"not a report", b"[]", b'{"photos": 1}'):
+        Path("r.json").write_bytes(content)
+        code, _, err = anonface(*args)
+        assert code == 10 and "exists" in err and Path("r.json").read_bytes() == content
+    Path("r.json").unlink()
+    assert anonface(*args)[0] == 0
+    assert anonface(*args)[0] == 3  # its own report is replaced; the photos are there
+    assert json.loads(Path("r.json").read_text())["exit"] == 3
+
+
 def test_a_run_resumed_with_what_failed(anonface, key, counted):
     album(3)
     Path("album/1.png").write_text("no picture")
