@@ -157,10 +157,7 @@ def paste(photo: Pixels, render: Pixels, soft: Mask, quad: Points) -> Pixels:
     if size < len(render):
         render = np.asarray(cv2.resize(render, (size, size), interpolation=cv2.INTER_AREA), np.uint8)
         soft = np.asarray(cv2.resize(soft, (size, size), interpolation=cv2.INTER_AREA), np.float32)
-    matrix = crop_to_photo(quad, size)
-    matrix[:, 2] -= (columns.start, rows.start)
-    extent = (columns.stop - columns.start, rows.stop - rows.start)
-    warp = index_matrix(matrix)
+    warp, extent = _way_into(quad, size, rows, columns)
     colours = cv2.warpAffine(render, warp, extent, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     cover = cv2.warpAffine(soft, warp, extent, flags=cv2.INTER_LINEAR)[..., None]
     part = pasted[rows, columns]
@@ -188,10 +185,7 @@ def add(photo: Pixels, pattern: NDArray[np.float32], quad: Points) -> Pixels:
     size = max(1, round(side_of(quad)))
     if size < len(pattern):
         pattern = np.asarray(cv2.resize(pattern, (size, size), interpolation=cv2.INTER_AREA), np.float32)
-    matrix = crop_to_photo(quad, len(pattern))
-    matrix[:, 2] -= (columns.start, rows.start)
-    extent = (columns.stop - columns.start, rows.stop - rows.start)
-    laid = cv2.warpAffine(pattern, index_matrix(matrix), extent, flags=cv2.INTER_CUBIC)
+    laid = cv2.warpAffine(pattern, *_way_into(quad, len(pattern), rows, columns), flags=cv2.INTER_CUBIC)
     summed[rows, columns] = np.rint(np.clip(summed[rows, columns] + laid, 0, 255))
     return summed
 
@@ -241,6 +235,13 @@ def mosaic(photo: Pixels, quad: Points) -> Pixels:
     cv2.fillConvexPoly(inside, ellipse, (1,), shift=4)
     covered[rows, columns] = np.where(inside[..., None] > 0, blocks, part)
     return covered
+
+
+def _way_into(quad: Points, size: int, rows: slice, columns: slice) -> tuple[NDArray[np.float64], tuple[int, int]]:
+    """OpenCV's matrix and extent that lay a square of ``size`` px on a part of the photo."""
+    matrix = crop_to_photo(quad, size)
+    matrix[:, 2] -= (columns.start, rows.start)
+    return index_matrix(matrix), (columns.stop - columns.start, rows.stop - rows.start)
 
 
 def _bounds(quad: Points, shape: tuple[int, ...]) -> tuple[slice, slice] | None:
