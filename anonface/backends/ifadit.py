@@ -31,7 +31,7 @@ from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.graph import Graph
 from anonface.models.identity import CONDITIONS, IdentityEncoder
-from anonface.models.sif import SIF, FlowKey, SIFParams, orthogonal_from_normals
+from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
 FINEST_HEAD = 512  # px
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
@@ -65,7 +65,7 @@ class IFADITSettings:
 
 
 class KeyGen:
-    """Equation 4, k = f(Norm(KDF(s))), beside the key's own orthogonal mix and its mirrors of freed conditions."""
+    """Equation 4, k = f(Norm(KDF(s))), beside the key's own mix and its mirrors of freed conditions."""
 
     def __init__(self, params: SIFParams, device: torch.device | str = "cpu") -> None:
         self.params = params
@@ -78,12 +78,12 @@ class KeyGen:
         with torch.inference_mode():
             k = self.mapping(torch.from_numpy(unit).to(device)).cpu().double()
         shape = p.mixes
-        mix = np.stack([orthogonal_from_normals(key.normal("mix", int(np.prod(shape))).reshape(shape)) for key in keys])
+        normals = np.stack([key.normal("mix", int(np.prod(shape))).reshape(shape) for key in keys])
         mirror = torch.ones(len(keys), p.kept, dtype=torch.float64)
         for name, where in CONDITIONS.items():
             if name in free.split(","):
                 mirror[:, where] = torch.tensor([[1.0 - 2 * (key.stream(f"free {name}", 1)[0] & 1)] for key in keys])
-        return FlowKey(k, torch.from_numpy(mix), mirror)
+        return FlowKey(k, torch.from_numpy(turns_from_normals(normals, p.away)), mirror)
 
 
 class IFADIT:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anonface.backends.looks import luma, schedule, shrink, views
+from anonface.backends.looks import look, luma, schedule, shrink
 from anonface.models.identity import IdentityEncoder
 
 NEIGHBOURHOOD = 7  # px across, within which the picture's own contrast is measured
@@ -58,8 +58,7 @@ def imprint(
     optimiser = torch.optim.Adam([pattern], lr=params.rate)
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
-        # still and jittered looks in turn: as good as both at every step, in half the time
-        seen = views(picture + room * pattern.tanh(), step, 1 + step % 2, frame)[-1:]
+        seen = look(picture + room * pattern.tanh(), step, frame)
         loss = 1 - F.cosine_similarity(encoder(seen), target).mean()
         optimiser.zero_grad()
         loss.backward()

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anonface.backends.looks import luma, schedule, shrink, views
+from anonface.backends.looks import look, luma, schedule, shrink
 from anonface.faces.align import EYES, LIPS
 from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper
@@ -46,8 +46,7 @@ class RefineParams:
     dark in and around eyes and mouth, where landmarks do not tell a lid from an iris. ``layout`` compares colours on a
     coarse grid: it keeps hair off the forehead and eyes where they are. ``prior`` draws the latents' mean to the mean
     face, ``spread`` the latents to each other: together they keep the face where the generator makes natural ones.
-    ``fine`` slows the latents of fine detail, which can fool an encoder but are nobody's features. ``views`` is how
-    many jittered looks the encoder takes a step.
+    ``fine`` slows the latents of fine detail, which can fool an encoder but are nobody's features.
     """
 
     steps: int = 30
@@ -64,7 +63,6 @@ class RefineParams:
     prior: float = 0.08
     spread: float = 0.2
     fine: float = 0.5
-    views: int = 2
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         u = (start + pace * change).clamp(-REACH, REACH)
         render = networks.generator.synthesize(mapper.to_w(u), params.side)
         toned = match_tones(render, face, mask)
-        seen = views(composite(face, toned, mask), step, params.views)
+        seen = look(composite(face, toned, mask), step)
         code = networks.encoder(seen)
         loss = params.identity * (1 - F.cosine_similarity(code, target)).mean()
         loss = loss + params.leave * (F.cosine_similarity(code, source) - near).clamp_min(0).mean()

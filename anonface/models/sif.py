@@ -4,7 +4,8 @@
 
 T is a keyed orthogonal mix followed by N secure affine coupling blocks (equations 5-8). The mix is drawn from the key's
 own stream, so that two keys are unrelated whatever training did to the blocks; the blocks, conditioned on the key
-vector k, bring mixed codes to where faces are.
+vector k, bring mixed codes to where faces are. Under no key does the mix leave a code near itself: it turns every code
+by the same angle, a little more than a right one.
 
 The code's first coordinates say the apparent sex and age. They are conditions, not secrets: the flow leaves them as
 they are, or mirrors those that the user set free, and moves the rest of the code on the sphere that is left.
@@ -28,8 +29,9 @@ from torch import Tensor, nn
 class SIFParams:
     """``kept`` coordinates come first in a code and are conditions; the rest is keyed.
 
-    ``gain`` is the constant that multiplies a(.); ``mix`` is the side of the blocks of the keyed orthogonal mix, and
-    divides the keyed coordinates, whose number is even.
+    ``gain`` is the constant that multiplies a(.). ``mix`` is the side of the blocks of the keyed orthogonal mix, even,
+    and divides the keyed coordinates: small blocks leave the spectrum of codes, sorted by variance, as it is. Every mix
+    turns every code to a cosine of -``away`` with itself.
     """
 
     code: int = 448
@@ -38,7 +40,8 @@ class SIFParams:
     hidden: int = 256
     blocks: int = 4
     gain: float = 0.5
-    mix: int = 37
+    mix: int = 12
+    away: float = 0.15
 
     @property
     def keyed(self) -> int:
@@ -56,7 +59,7 @@ class FlowKey:
 
     Attributes:
         k: [B, 512] (equation 4).
-        mix: [B, 12, 37, 37], orthogonal.
+        mix: [B, 37, 12, 12], orthogonal.
         mirror: [B, 4] of +1 and -1, or None: which of the kept coordinates it mirrors, none by default.
     """
 
@@ -68,15 +71,23 @@ class FlowKey:
         return FlowKey(self.k[index], self.mix[index], None if self.mirror is None else self.mirror[index])
 
 
-def orthogonal_from_normals(normals: np.ndarray) -> np.ndarray:
-    """Haar-distributed rotations or reflections, [..., n, n], from standard normals of that shape.
+def turns_from_normals(normals: np.ndarray, away: float) -> np.ndarray:
+    """Random orthogonal Q, [..., n, n] for even n, with z^T Q z = -away |z|^2 for every z.
 
-    QR with the signs of R's diagonal moved into Q (Mezzadri 2007), in float64, so that the result is the same wherever
-    it is computed, to within rounding.
+    Q = -away I + sqrt(1 - away^2) O^T J O, where J swaps the two halves of a vector and negates one, so that J z is
+    orthogonal to z, and O is Haar-distributed. A Haar-distributed Q would do as much on average only, and leave one
+    code in many near itself.
+
+    Args:
+        normals: standard normals of that shape. O is Q of their QR decomposition, with the signs of R's diagonal moved
+            into it (Mezzadri 2007), in float64, so that it is the same wherever it is computed, to within rounding.
     """
-    q, r = np.linalg.qr(normals.astype(np.float64))
-    signs = np.sign(np.diagonal(r, axis1=-2, axis2=-1))
-    return q * signs[..., None, :]
+    o, r = np.linalg.qr(normals.astype(np.float64))
+    o *= np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
+    side = normals.shape[-1]
+    swapped = np.roll(o, side // 2, axis=-2)
+    swapped[..., : side // 2, :] *= -1
+    return -away * np.eye(side) + np.sqrt(1 - away**2) * np.swapaxes(o, -1, -2) @ swapped
 
 
 def _mlp(c_in: int, hidden: int, c_out: int) -> nn.Sequential:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.models.sif import FlowKey, SIFParams, orthogonal_from_normals
+from anonface.models.sif import FlowKey, SIFParams, turns_from_normals
 
 
 def draw_latents(
@@ -40,7 +40,7 @@ def draw_keys(mapping: MappingNetwork, count: int, rng: torch.Generator, params:
     with torch.no_grad():
         k = mapping(unit)
     normals = torch.randn(count, *params.mixes, generator=rng, dtype=torch.float64)
-    return FlowKey(k, torch.from_numpy(orthogonal_from_normals(normals.numpy())).float())
+    return FlowKey(k, torch.from_numpy(turns_from_normals(normals.numpy(), params.away)).float())
 
 
 @dataclass

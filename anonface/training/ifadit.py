@@ -182,11 +182,12 @@ class FlowWarmUp(Objective):
     """Brings flow and compensation to a good start without rendering: equations 15-19 on codes, and five more demands.
 
     ``faces``: hidden codes shall lie as near to codes of faces as those do to each other, since only such a code can be
-    rendered. ``spectrum``: their energy shall lie where that of faces lies (codes are sorted by variance, and what is
-    hidden in coordinates that no face moves never arrives). ``right`` is asked of noisy codes, as far from the hidden
-    ones as re-embedded renders were found to be. ``steady``: whatever the noise, it must not grow on the way back; a
-    coupling that undoes one kind of noise and magnifies another loses more than it wins. ``rest``: nor shall couplings
-    and compensation do more than they must, for what they learned of synthetic faces misleads them on real ones.
+    rendered. ``spectrum``: their energy shall lie, on average, where that of faces lies (codes are sorted by variance,
+    and what is hidden in coordinates that no face moves never arrives). ``right`` is asked of noisy codes, as far from
+    the hidden ones as re-embedded renders were found to be. ``steady``: whatever the noise, it must not grow on the way
+    back; a coupling that undoes one kind of noise and magnifies another loses more than it wins. ``rest``: nor shall
+    couplings and compensation do more than they must, for what they learned of synthetic faces misleads them on real
+    ones.
 
     Args:
         codes: [3 N, 448], codes of N faces in three looks, look by look.
@@ -199,7 +200,7 @@ class FlowWarmUp(Objective):
     ) -> None:
         self.flow, self.compensation, self.codes = flow, compensation, codes
         self.mapping, self.batch = mapping, batch
-        self.shares = self._shares(codes).mean(0)
+        self.shares = self._shares(codes)
         _key_statistics(flow, mapping)
         flow.neutral.copy_(codes[:, : flow.params.kept].mean(0))
 
@@ -226,7 +227,7 @@ class FlowWarmUp(Objective):
             "faces": 1 - near,
             "steady": 10 * growth.clamp_min(0).mean(),
             "rest": 20 * theta_minus(hidden, self.flow.turned(z, key)) + 5 * theta_minus(seen, noisy),
-            "spectrum": 5 * (self._shares(hidden).sqrt() - self.shares.sqrt()).square().sum(1).mean(),
+            "spectrum": 5 * (self._shares(hidden).sqrt() - self.shares.sqrt()).square().sum(),
         }
 
     def _noise(self, hidden: Tensor, z: Tensor, rng: torch.Generator) -> Tensor:
@@ -252,9 +253,9 @@ class FlowWarmUp(Objective):
         return F.normalize(noise - (noise * hidden.detach()).sum(1, keepdim=True) * hidden.detach(), dim=1)
 
     def _shares(self, codes: Tensor) -> Tensor:
-        """How the energy of codes [B, 448] is spread over the blocks of the keyed mix, [B, 12]."""
+        """How the energy of codes [B, 448] is spread, on average, over the blocks of the keyed mix, [37]."""
         p = self.flow.params
-        return codes[:, p.kept :].square().unflatten(1, (-1, p.mix)).sum(2).clamp_min(1e-8)
+        return codes[:, p.kept :].square().unflatten(1, (-1, p.mix)).sum(2).mean(0).clamp_min(1e-8)
 
 
 @torch.no_grad()

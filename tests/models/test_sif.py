@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from anonface.models.sif import SIF, FlowKey, SecureAffineCoupling, SIFParams, orthogonal_from_normals
+from anonface.models.sif import SIF, FlowKey, SecureAffineCoupling, SIFParams, turns_from_normals
 
 PARAMS = SIFParams(code=68, kept=4, key=16, hidden=32, blocks=3, mix=16)
 
@@ -18,7 +18,7 @@ def perturb(module: torch.nn.Module, scale: float = 0.05) -> None:
 
 def random_key(count: int, seed: int = 4) -> FlowKey:
     rng = np.random.default_rng(seed)
-    mix = orthogonal_from_normals(rng.standard_normal((count, 4, 16, 16)))
+    mix = turns_from_normals(rng.standard_normal((count, 4, 16, 16)), PARAMS.away)
     return FlowKey(torch.from_numpy(rng.standard_normal((count, 16))), torch.from_numpy(mix))
 
 
@@ -89,11 +89,16 @@ def test_results_do_not_depend_on_the_batch(flow):
     assert torch.allclose(flow(z, key), single, atol=1e-12)
 
 
-def test_mixes_are_orthogonal_and_haar_signed():
-    q = orthogonal_from_normals(np.random.default_rng(1).standard_normal((200, 8, 8)))
+@pytest.mark.parametrize("away", [0.0, 0.15])
+def test_mixes_are_orthogonal_and_turn_every_code_by_the_same_angle(away):
+    rng = np.random.default_rng(1)
+    q = turns_from_normals(rng.standard_normal((200, 8, 8)), away)
     assert np.abs(q @ q.transpose(0, 2, 1) - np.eye(8)).max() < 1e-12
-    # without the sign correction the first entry of Q would always be negative
-    assert 0.3 < (q[:, 0, 0] > 0).mean() < 0.7
+    z = rng.standard_normal((200, 8))
+    turned = np.einsum("bi,bij->bj", z, q)
+    assert np.allclose((turned * z).sum(1), -away * (z * z).sum(1))
+    # without the sign correction of the decomposition the mixes would lean to one side
+    assert np.abs(q.mean(0) + away * np.eye(8)).max() < 0.1
 
 
 def test_a_flow_at_rest_turns_and_a_moved_one_does_more(flow):
