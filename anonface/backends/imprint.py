@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from anonface.backends.arena import denormals_flushed
 from anonface.backends.looks import look, luma, schedule, shrink
 from anonface.models.identity import IdentityEncoder
 
@@ -37,6 +38,7 @@ class ImprintParams:
     busy: float = 2.0
 
 
+@denormals_flushed()
 def imprint(
     shown: Tensor, mask: Tensor, target: Tensor, frame: Tensor, encoder: IdentityEncoder, params: ImprintParams
 ) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from anonface.backends.arena import denormals_flushed
 from anonface.backends.looks import look, luma, schedule, shrink
 from anonface.faces.align import EYES, LIPS
 from anonface.faces.blend import composite
@@ -75,6 +76,7 @@ class Networks:
     landmarks: LandmarkNetwork
 
 
+@denormals_flushed()
 def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Networks, params: RefineParams) -> Tensor:
     """Move one face's latents towards its target code.
 
@@ -152,7 +154,6 @@ def _eyes_and_mouth(mesh: Tensor) -> Tensor:
         across, down = (torch.exp(-0.5 * ((cells - m) / r) ** 2) for m, r in ((x, reach), (y, reach * 0.7)))
         bells.append(down[:, :, None] * across[:, None])
     total = torch.stack(bells, 1).sum(1, keepdim=True)
-    total = total * (total > 1e-4)  # a bell's far tail makes denormal gradients, on which convolutions crawl
     return total / total.sum((2, 3), keepdim=True)
 
 
