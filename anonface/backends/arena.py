@@ -1,8 +1,8 @@
 """What slows networks on a CPU by default, and how it is switched off.
 
-**Large buffers.** glibc hands every large buffer back to the kernel when it is freed, so each convolution pays for fresh
-zeroed pages: a 1024-px render takes several times longer. Serving such buffers from the heap and never trimming it
-removes that cost.
+**Large buffers.** glibc hands every large buffer back to the kernel when it is freed, so each convolution pays for
+fresh zeroed pages: a 1024-px render takes several times longer. Serving such buffers from the heap and never trimming
+it removes that cost.
 
 **Denormals.** A loss that is felt through a soft mask or a bell has gradients that fade below 1e-38, where a processor
 computes in microcode and a convolution takes ten times as long.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from anonface.backends.arena import denormals_flushed
 from anonface.backends.looks import look, luma, schedule, shrink
-from anonface.faces.align import EYES, LIPS
+from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper
 from anonface.models.identity import KEPT, IdentityEncoder
@@ -44,7 +44,8 @@ class RefineParams:
     ``leave`` pushes away from whom the photo shows, as far as the target itself does. ``conditions`` holds the code's
     kept coordinates, sex and age, which weigh little in the cosine but much to the eye. ``expression`` compares the
     shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile. ``gaze`` compares light and
-    dark in and around eyes and mouth, where landmarks do not tell a lid from an iris. ``layout`` compares colours on a
+    dark in and around eyes and mouth, where landmarks do not tell a lid from an iris; ``forehead`` does so above the
+    brows, where the generator likes to draw hair. ``layout`` compares colours on a
     coarse grid: it keeps hair off the forehead and eyes where they are. ``prior`` draws the latents' mean to the mean
     face, ``spread`` the latents to each other: together they keep the face where the generator makes natural ones.
     ``fine`` slows the latents of fine detail, which can fool an encoder but are nobody's features.
@@ -60,6 +61,7 @@ class RefineParams:
     landmarks: float = 80.0
     expression: float = 80.0
     gaze: float = 5.0
+    forehead: float = 10.0
     layout: float = 0.5
     prior: float = 0.08
     spread: float = 0.2
@@ -97,7 +99,8 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         source = networks.encoder(face)
         near = F.cosine_similarity(target, source)
         mesh, cells = mesh_in_crop(networks.landmarks, face), _cells(face, mask)
-        shapes, contrast, where = _expression(mesh), _contrast(face), _eyes_and_mouth(mesh)
+        shapes, contrast = _expression(mesh), _contrast(face)
+        where = params.gaze * _eyes_and_mouth(mesh) + params.forehead * _above_brows(mesh, mask)
     start = mapper.to_u(w).detach()
     pace = torch.where(torch.arange(w.shape[1], device=w.device) < COARSE, 1.0, params.fine)[None, :, None]
     change = torch.zeros_like(start, requires_grad=True)
@@ -116,7 +119,7 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         loss = loss + params.layout * (_cells(toned, mask) - cells).square().mean()
         found = mesh_in_crop(networks.landmarks, toned)
         loss = loss + params.landmarks * (found - mesh).abs().mean()
-        loss = loss + params.gaze * (where * (_contrast(toned) - contrast).square()).sum()
+        loss = loss + (where * (_contrast(toned) - contrast).square()).sum()
         loss = loss + params.expression * (_expression(found) - shapes).abs().mean()
         centre = u.mean(1, keepdim=True)
         loss = loss + params.prior * centre.square().mean() + params.spread * (u - centre).square().mean()
@@ -155,6 +158,14 @@ def _eyes_and_mouth(mesh: Tensor) -> Tensor:
         bells.append(down[:, :, None] * across[:, None])
     total = torch.stack(bells, 1).sum(1, keepdim=True)
     return total / total.sum((2, 3), keepdim=True)
+
+
+def _above_brows(mesh: Tensor, mask: Tensor) -> Tensor:
+    """Weights [B, 1, 64, 64] of sum 1 (less, where little of it is in the mask) on the forehead."""
+    brows = mesh[:, BROWS, 1].amin(1)[:, None, None, None] - 0.5 / GAZE_GRID
+    cells = (torch.arange(GAZE_GRID, dtype=mesh.dtype, device=mesh.device)[:, None] + 0.5) / GAZE_GRID
+    forehead = F.adaptive_avg_pool2d(mask, GAZE_GRID) * (cells < brows)
+    return forehead / forehead.sum((2, 3), keepdim=True).clamp_min(50.0)
 
 
 def _contrast(picture: Tensor) -> Tensor:

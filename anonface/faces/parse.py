@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from anonface import weights
 from anonface.errors import UsageError
-from anonface.faces.align import EYES, LIPS, NOSE_TIP, OVAL
+from anonface.faces.align import BROWS, EYES, LIPS, NOSE_TIP, OVAL
 from anonface.faces.detect import Pixels, Points
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ LEAST_SEEN = 0.25  # the network is not believed where it sees less of the outli
 SPECK = 0.003  # of the outline's area: what is smaller is neither face nor occluder
 FLOATING = ("hair", "glasses")  # what may lie amid a face without reaching its rim
 
-BROWS = [70, 63, 105, 66, 107, 55, 65, 52, 53, 46, 300, 293, 334, 296, 336, 285, 295, 282, 283, 276]
 NOSE = [168, 6, 197, 195, 5, 4, 1, 2, 98, 327, 129, 358, 48, 278]
 NOSE_BRIDGE = 168
 

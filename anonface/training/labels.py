@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anonface.backends.refine import LandmarkNetwork, mesh_in_crop
-from anonface.faces.align import EYES, LIPS, OVAL
-from anonface.faces.parse import BROWS
+from anonface.faces.align import BROWS, EYES, LIPS, OVAL
 from anonface.models.face_parser import CLASSES
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import draw_latents

@@ -3,7 +3,8 @@
 import torch
 import torch.nn.functional as F
 
-from anonface.backends.refine import EXPRESSIVE, _contrast, _expression, _eyes_and_mouth, match_tones
+from anonface.backends.refine import EXPRESSIVE, _above_brows, _contrast, _expression, _eyes_and_mouth, match_tones
+from anonface.faces.align import BROWS
 
 
 def test_a_grey_photo_makes_its_face_grey_and_a_coloured_one_does_not():
@@ -49,6 +50,18 @@ def test_the_weights_lie_on_eyes_and_mouth():
         abs(peak[0] / 64 - y) < 0.03 and abs(peak[1] / 64 - x) < 0.03 for x, y in ((0.35, 0.4), (0.65, 0.4), (0.5, 0.7))
     )
     assert weights[0, 0, 5, 5] < 1e-6
+
+
+def test_the_forehead_is_what_the_mask_covers_above_the_brows():
+    mesh = torch.full((1, 468, 2), 0.7)
+    mesh[:, BROWS] = torch.tensor([0.5, 0.45])
+    mask = torch.zeros(1, 1, 256, 256)
+    mask[:, :, 64:, 64:192] = 1  # from a quarter of the height down
+    weights = _above_brows(mesh, mask)
+    assert torch.allclose(weights.sum(), torch.ones(()))
+    rows, columns = weights[0, 0].nonzero().T
+    assert (rows.min(), rows.max()) == (16, 27) and (columns.min(), columns.max()) == (16, 47)
+    assert _above_brows(mesh, mask * 0).sum() == 0
 
 
 def test_contrast_sees_a_dark_spot_and_no_even_light():
