@@ -34,6 +34,8 @@ MONOCHROME = (0.01, 0.03)  # spread of a face's hues: below the first the photo 
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
 EXPRESSIVE = (EYES[:16], EYES[16:], LIPS, INNER_LIPS)  # rows of the mesh: the rims of the eyes and of the mouth
 GAZE_GRID = 64  # cells along the side on which eyes and mouth are compared
+TONE_GAIN = 2.5  # the most by which light is raised or lowered
+LIFT = 1.2  # of pixels in [-1, 1]: black reflects a little
 TONE_REACH = 2.0  # standard deviation of the blur, in cells
 
 
@@ -175,14 +177,17 @@ def _contrast(picture: Tensor) -> Tensor:
 
 
 def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-    """Shift the render's colours so that, blurred as far as light varies, they are the face's within the mask.
+    """Scale the render's colours so that, blurred as far as light varies, they are the face's within the mask.
+
+    Light multiplies: what is dark, brows and lashes, stays dark under more of it.
 
     Only what survives a blur of an eighth of the crop's side passes from the photo to the render: light and skin tone.
     In a photo without hues of its own, grey or of one tint, the render loses its hues too.
     """
     render = _as_colourful(render, face, mask)
-    offset = _blurred(face - render, mask)
-    return render + F.interpolate(offset, render.shape[-2:], mode="bicubic")
+    photo, own = (_blurred(picture + LIFT, mask) for picture in (face, render))
+    gain = ((photo + 0.02) / (own + 0.02)).clamp(1 / TONE_GAIN, TONE_GAIN)
+    return (render + LIFT) * F.interpolate(gain, render.shape[-2:], mode="bicubic") - LIFT
 
 
 def _as_colourful(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:

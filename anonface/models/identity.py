@@ -6,8 +6,8 @@ isometry, so the cosine of two codes is a fixed mixture of the two trunks' cosin
 
     cos(z, z') = share * cos_a + (1 - share) * cos_b
 
-The isometry's first axes are those along which the apparent sex (two) and age (two) show; the rest are principal axes
-over faces, sorted by falling variance. ``sif`` relies on that order.
+The isometry's first axes are those along which the apparent sex, age and skin tone show, two each; the rest are
+principal axes over faces, sorted by falling variance. ``sif`` relies on that order.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-CONDITIONS = {"sex": slice(0, 2), "age": slice(2, 4)}  # which of a code's coordinates say what is apparent
-KEPT = 4  # coordinates, the first, that conditions take
+# which of a code's coordinates, the first, say what is apparent
+CONDITIONS = {"sex": slice(0, 2), "age": slice(2, 4), "tone": slice(4, 6)}
+KEPT = 6
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ own stream, so that two keys are unrelated whatever training did to the blocks; 
 vector k, bring mixed codes to where faces are. Under no key does the mix leave a code near itself: it turns every code
 by the same angle, a little more than a right one.
 
-The code's first coordinates say the apparent sex and age. They are conditions, not secrets: the flow leaves them as
-they are, or mirrors those that the user set free, and moves the rest of the code on the sphere that is left.
+The code's first coordinates say the apparent sex, age and skin tone. They are conditions, not secrets: the flow leaves
+them as they are, or mirrors those that the user set free, and moves the rest of the code on the sphere that is left.
 
 A code is a direction only, since whoever re-embeds a face gets a unit vector back. So every block is built to be
 homogeneous, T(r z) = r T(z): its functions see the other half's direction, and what they add grows with that half's
@@ -35,12 +35,12 @@ class SIFParams:
     """
 
     code: int = 448
-    kept: int = 4
+    kept: int = 6
     key: int = 512
     hidden: int = 256
     blocks: int = 4
     gain: float = 0.5
-    mix: int = 12
+    mix: int = 26
     away: float = 0.15
 
     @property
@@ -59,8 +59,8 @@ class FlowKey:
 
     Attributes:
         k: [B, 512] (equation 4).
-        mix: [B, 37, 12, 12], orthogonal.
-        mirror: [B, 4] of +1 and -1, or None: which of the kept coordinates it mirrors, none by default.
+        mix: [B, 17, 26, 26], orthogonal.
+        mirror: [B, 6] of +1 and -1, or None: which of the kept coordinates it mirrors, none by default.
     """
 
     k: Tensor
@@ -117,7 +117,7 @@ class SecureAffineCoupling(nn.Module):
         return self.gain * (2 * torch.sigmoid(x) - 1)
 
     def forward(self, z: Tensor, k: Tensor) -> Tensor:
-        """Keyed coordinates [B, 444], k [B, 512] -> [B, 444]; equations 5 and 6."""
+        """Keyed coordinates [B, 442], k [B, 512] -> [B, 442]; equations 5 and 6."""
         z1, z2 = z[:, 0::2], z[:, 1::2]  # codes are sorted by variance: alternate, so that the halves weigh the same
         length, context = _context(z1, k)
         z2 = z2 * torch.exp(self._a(self.omega(context))) + length * self.phi(context)

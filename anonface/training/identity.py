@@ -3,7 +3,8 @@
 The student's trunks have the teachers' architectures and start from their weights; what they learn is to give, for a
 face that was jittered, re-lit, blurred, compressed or partly covered, the embedding that the teachers give for the
 clean one. Teachers: A, MobileFaceNet 192-d; B, a depthwise residual network 256-d. The judge of this project's figures
-is neither. A third network says which directions of the codes show apparent sex and age.
+is neither. A third network says which directions of the codes show apparent sex and age, the pictures themselves which
+show the tone of the skin.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class IdentityObjective(Objective):
         with torch.inference_mode():
             parts = [encoder.parts(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)]
         self.target_a, self.target_b = (torch.cat(list(p)).clone() for p in zip(*parts, strict=True))
-        labels = torch.cat([apparent(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)])
+        looks = (bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32))
+        labels = torch.cat([torch.cat([apparent(faces), skin_tone(faces)], dim=1) for faces in looks])
         encoder.axes.copy_(code_axes(encoder.fuse(self.target_a, self.target_b) @ encoder.axes, labels))
 
     def modules(self) -> dict[str, nn.Module]:
@@ -81,6 +83,21 @@ class IdentityObjective(Objective):
         end = self.encoder.state_dict()
         mixed = {name: self.KEEP * self.start[name] + (1 - self.KEEP) * end[name] for name in end if name != "axes"}
         return {"identity": mixed | {"axes": end["axes"]}}
+
+
+def skin_tone(faces: Tensor) -> Tensor:
+    """How light the skin of FFHQ-aligned faces [B, 3, R, R] in [-1, 1] is: [B, 1], CIE L* (0..100).
+
+    The median over both cheeks and the forehead. Light counts too, but codes hardly show it.
+    """
+    side = faces.shape[-1]
+    reach = round(0.035 * side)
+    spots = ((round(x * side), round(y * side)) for x, y in ((0.37, 0.60), (0.63, 0.60), (0.50, 0.36)))
+    skin = [faces[:, :, y - reach : y + reach, x - reach : x + reach].flatten(2) for x, y in spots]
+    srgb = (torch.cat(skin, dim=2) + 1) / 2
+    linear = torch.where(srgb > 0.04045, ((srgb + 0.055) / 1.055) ** 2.4, srgb / 12.92)
+    y = (linear * faces.new_tensor([0.2126, 0.7152, 0.0722])[:, None]).sum(1)
+    return (116 * y.clamp_min(0.008856) ** (1 / 3) - 16).median(dim=1, keepdim=True).values
 
 
 def code_axes(joined: Tensor, labels: Tensor, ridge: float = 1e-3) -> Tensor:

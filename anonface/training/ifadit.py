@@ -253,7 +253,7 @@ class FlowWarmUp(Objective):
         return F.normalize(noise - (noise * hidden.detach()).sum(1, keepdim=True) * hidden.detach(), dim=1)
 
     def _shares(self, codes: Tensor) -> Tensor:
-        """How the energy of codes [B, 448] is spread, on average, over the blocks of the keyed mix, [37]."""
+        """How the energy of codes [B, 448] is spread, on average, over the blocks of the keyed mix, [17]."""
         p = self.flow.params
         return codes[:, p.kept :].square().unflatten(1, (-1, p.mix)).sum(2).mean(0).clamp_min(1e-8)
 

@@ -76,8 +76,8 @@ def test_heads_start_from_least_squares(fixed, monkeypatch):
 
 def test_training_keys_are_drawn_like_real_ones(fixed):
     keys = draw_keys(fixed.mapping, 3, torch.Generator().manual_seed(1), SIF().params)
-    assert keys.k.shape == (3, 512) and keys.mix.shape == (3, 37, 12, 12)
-    assert torch.allclose(keys.mix @ keys.mix.mT, torch.eye(12).expand(3, 37, 12, 12), atol=1e-5)
+    assert keys.k.shape == (3, 512) and keys.mix.shape == (3, 17, 26, 26)
+    assert torch.allclose(keys.mix @ keys.mix.mT, torch.eye(26).expand(3, 17, 26, 26), atol=1e-5)
 
 
 def test_an_unknown_recipe_is_refused(tmp_path):
