@@ -99,9 +99,7 @@ Transform = Annotated[
 Steps = Annotated[int | None, typer.Option(min=1, help="Of diffusion: DDIM steps each way; default 50.")]
 Free = Annotated[
     str | None,
-    typer.Option(
-        metavar="sex,age,tone", help="Of ifadit: what the key may change too; else sex, age, tone are kept."
-    ),
+    typer.Option(metavar="sex,age,tone", help="Of ifadit: what the key may change too; else sex, age, tone are kept."),
 ]
 Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
 Quality = Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG; default 95. Others are lossless.")]

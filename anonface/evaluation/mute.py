@@ -1,8 +1,8 @@
 """Recovery that is told nothing of who it was: what then still looks like the person has leaked through attributes.
 
-Codes live on a sphere, where there is no zero; so the keyed coordinates are set to zero and the apparent sex and age
-stay, which are public. Nothing pulls refinement towards or away from anybody either. What is left is all that the
-networks read from the anonymized photo besides identity.
+Codes live on a sphere, where there is no zero; so the keyed coordinates are set to zero and the apparent sex, age
+and skin tone stay, which are public. Nothing pulls refinement towards or away from anybody either. What is left is all
+that the networks read from the anonymized photo besides identity.
 """
 
 from __future__ import annotations

@@ -97,7 +97,8 @@ def skin_tone(faces: Tensor) -> Tensor:
     srgb = (torch.cat(skin, dim=2) + 1) / 2
     linear = torch.where(srgb > 0.04045, ((srgb + 0.055) / 1.055) ** 2.4, srgb / 12.92)
     y = (linear * faces.new_tensor([0.2126, 0.7152, 0.0722])[:, None]).sum(1)
-    return (116 * y.clamp_min(0.008856) ** (1 / 3) - 16).median(dim=1, keepdim=True).values
+    lightness = torch.where(y > 0.008856, 116 * y.clamp_min(0.008856) ** (1 / 3) - 16, 903.3 * y)
+    return lightness.median(dim=1, keepdim=True).values
 
 
 def code_axes(joined: Tensor, labels: Tensor, ridge: float = 1e-3) -> Tensor:

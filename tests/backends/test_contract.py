@@ -45,7 +45,7 @@ def ifadit() -> Case:
         faces = rounded(F.avg_pool2d(load_generator().synthesize(w, 512), 2))
 
     def alike(a: Tensor, b: Tensor) -> float:
-        # without sex and age, which no key touches
+        # without sex, age and tone, which no key touches
         return cosine(*(backend.embed(face)[:, backend.flow.params.kept :] for face in (a, b)))
 
     return Case(backend, backend.under({"refine": 2}), faces, alike, unlike=0.42, gained=0.2)

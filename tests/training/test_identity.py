@@ -4,14 +4,15 @@ import torch
 import torch.nn.functional as F
 
 from anonface.models.identity import CONDITIONS, KEPT
-from anonface.training.identity import code_axes
+from anonface.training.identity import code_axes, skin_tone
 
 
 def labelled_codes(count: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes in which a coin and a number show, each along a direction of its own, under noise."""
+    """Codes in which a coin and two numbers show, each along a direction of its own, under noise."""
     rng = torch.Generator().manual_seed(2)
-    labels = torch.stack([torch.randint(2, (count,), generator=rng) * 4.0 - 2, torch.randn(count, generator=rng)], 1)
-    directions = F.normalize(torch.randn(2, 40, generator=rng), dim=1)
+    coin = torch.randint(2, (count, 1), generator=rng) * 4.0 - 2
+    labels = torch.cat([coin, torch.randn(count, len(CONDITIONS) - 1, generator=rng)], 1)
+    directions = F.normalize(torch.randn(len(CONDITIONS), 40, generator=rng), dim=1)
     noise = torch.randn(count, 40, generator=rng) * torch.linspace(1.0, 0.1, 40)
     return F.normalize(noise + labels @ directions, dim=1), labels
 
@@ -37,3 +38,11 @@ def test_the_first_coordinates_tell_the_labels_and_the_rest_hardly_do():
         everything = explained(turned, labels[:, column])
         assert explained(turned[:, where], labels[:, column]) > 0.9 * everything
         assert explained(turned[:, KEPT:], labels[:, column]) < 0.5 * everything
+
+
+def test_skin_tone_is_lightness_whatever_hair_and_background_are():
+    colours = torch.tensor([[255, 255, 255], [224, 172, 105], [141, 85, 36], [0, 0, 0]]) / 127.5 - 1
+    faces = torch.rand(4, 3, 128, 128, generator=torch.Generator().manual_seed(4)) * 2 - 1
+    faces[:, :, 36:92, 36:92] = colours[:, :, None, None]
+    tones = skin_tone(faces)[:, 0]
+    assert torch.allclose(tones, torch.tensor([100.0, 73.7, 41.6, 0.0]), atol=0.2)  # OpenCV's CIELAB
