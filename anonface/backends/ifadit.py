@@ -79,11 +79,13 @@ class KeyGen:
             k = self.mapping(torch.from_numpy(unit).to(device)).cpu().double()
         shape = p.mixes
         normals = np.stack([key.normal("mix", int(np.prod(shape))).reshape(shape) for key in keys])
+        low, high = p.cosines
+        cosines = low + (high - low) * (np.concatenate([key.signed_unit("angle", 1) for key in keys]) + 1) / 2
         mirror = torch.ones(len(keys), p.kept, dtype=torch.float64)
         for name, where in CONDITIONS.items():
             if name in free.split(","):
                 mirror[:, where] = torch.tensor([[1.0 - 2 * (key.stream(f"free {name}", 1)[0] & 1)] for key in keys])
-        return FlowKey(k, torch.from_numpy(turns_from_normals(normals, p.away)), mirror)
+        return FlowKey(k, torch.from_numpy(turns_from_normals(normals, cosines)), mirror)
 
 
 class IFADIT:

@@ -4,8 +4,8 @@
 
 T is a keyed orthogonal mix followed by N secure affine coupling blocks (equations 5-8). The mix is drawn from the key's
 own stream, so that two keys are unrelated whatever training did to the blocks; the blocks, conditioned on the key
-vector k, bring mixed codes to where faces are. Under no key does the mix leave a code near itself: it turns every code
-by the same angle, a little more than a right one.
+vector k, bring mixed codes to where faces are. Under no key does the mix leave a code near itself: it turns all codes
+by one angle, near a right one, which is the key's own too, so that no angle gives the person away.
 
 The code's first coordinates say the apparent sex, age and skin tone. They are conditions, not secrets: the flow leaves
 them as they are, or mirrors those that the user set free, and moves the rest of the code on the sphere that is left.
@@ -30,8 +30,8 @@ class SIFParams:
     """``kept`` coordinates come first in a code and are conditions; the rest is keyed.
 
     ``gain`` is the constant that multiplies a(.). ``mix`` is the side of the blocks of the keyed orthogonal mix, even,
-    and divides the keyed coordinates: small blocks leave the spectrum of codes, sorted by variance, as it is. Every mix
-    turns every code to a cosine of -``away`` with itself.
+    and divides the keyed coordinates: small blocks leave the spectrum of codes, sorted by variance, as it is.
+    ``cosines`` bounds the cosine of a keyed code before and after a mix.
     """
 
     code: int = 448
@@ -41,7 +41,7 @@ class SIFParams:
     blocks: int = 4
     gain: float = 0.5
     mix: int = 26
-    away: float = 0.15
+    cosines: tuple[float, float] = (-0.2, 0.1)
 
     @property
     def keyed(self) -> int:
@@ -71,23 +71,25 @@ class FlowKey:
         return FlowKey(self.k[index], self.mix[index], None if self.mirror is None else self.mirror[index])
 
 
-def turns_from_normals(normals: np.ndarray, away: float) -> np.ndarray:
-    """Random orthogonal Q, [..., n, n] for even n, with z^T Q z = -away |z|^2 for every z.
+def turns_from_normals(normals: np.ndarray, cosines: np.ndarray) -> np.ndarray:
+    """Random orthogonal Q, [B, blocks, n, n] for even n, with z^T Q z = c |z|^2 for every z.
 
-    Q = -away I + sqrt(1 - away^2) O^T J O, where J swaps the two halves of a vector and negates one, so that J z is
-    orthogonal to z, and O is Haar-distributed. A Haar-distributed Q would do as much on average only, and leave one
-    code in many near itself.
+    Q = c I + sqrt(1 - c^2) O^T J O, where J swaps the two halves of a vector and negates one, so that J z is orthogonal
+    to z, and O is Haar-distributed. A Haar-distributed Q would do as much on average only, and leave one code in many
+    near itself.
 
     Args:
         normals: standard normals of that shape. O is Q of their QR decomposition, with the signs of R's diagonal moved
             into it (Mezzadri 2007), in float64, so that it is the same wherever it is computed, to within rounding.
+        cosines: c of each key, [B].
     """
     o, r = np.linalg.qr(normals.astype(np.float64))
     o *= np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
     side = normals.shape[-1]
     swapped = np.roll(o, side // 2, axis=-2)
     swapped[..., : side // 2, :] *= -1
-    return -away * np.eye(side) + np.sqrt(1 - away**2) * np.swapaxes(o, -1, -2) @ swapped
+    c = np.asarray(cosines, np.float64)[:, None, None, None]
+    return c * np.eye(side) + np.sqrt(1 - c**2) * np.swapaxes(o, -1, -2) @ swapped
 
 
 def _mlp(c_in: int, hidden: int, c_out: int) -> nn.Sequential:

@@ -40,7 +40,9 @@ def draw_keys(mapping: MappingNetwork, count: int, rng: torch.Generator, params:
     with torch.no_grad():
         k = mapping(unit)
     normals = torch.randn(count, *params.mixes, generator=rng, dtype=torch.float64)
-    return FlowKey(k, torch.from_numpy(turns_from_normals(normals.numpy(), params.away)).float())
+    low, high = params.cosines
+    cosines = low + (high - low) * torch.rand(count, generator=rng, dtype=torch.float64)
+    return FlowKey(k, torch.from_numpy(turns_from_normals(normals.numpy(), cosines.numpy())).float())
 
 
 @dataclass

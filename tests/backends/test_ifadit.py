@@ -10,6 +10,7 @@ from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit import IFADIT, KeyGen
 from anonface.errors import UsageError
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+from anonface.models.identity import KEPT
 from anonface.models.sif import SIFParams
 from anonface.training.data import draw_latents
 
@@ -72,7 +73,7 @@ def test_what_is_freed_is_known_to_the_header_and_mirrored_by_some_keys(backend)
     # a header that says nothing of freed conditions has none, whatever this engine frees
     assert backend.under({"free": "sex"}).under({"refine": 2}).parameters() == {"refine": 2}
     keys = face_keys(16)
-    assert torch.equal(backend.keygen(keys).mirror, torch.ones(16, 4, dtype=torch.float64))
+    assert torch.equal(backend.keygen(keys).mirror, torch.ones(16, KEPT, dtype=torch.float64))
     mirror = backend.keygen(keys, "age").mirror
     assert torch.equal(mirror[:, :2], torch.ones(16, 2, dtype=torch.float64))
     assert torch.equal(mirror[:, 2], mirror[:, 3]) and 2 < (mirror[:, 2] < 0).sum() < 14
