@@ -19,12 +19,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface import carriers, container, sealing
+from anonface import carriers, container, sealing, signals
 from anonface.container import FaceReport, Header, Tier
 from anonface.errors import (
     AnonfaceError,
@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
 Direction = Literal["anonymize", "recover"]
-State = Literal["done", "copied", "decoy", "skipped", "failed"]
+State = Literal["done", "copied", "decoy", "skipped", "failed", "not reached"]
+STATES: tuple[State, ...] = get_args(State)
 Verified = Literal["yes", "unknown", "no"]
 WRITTEN: tuple[State, ...] = ("done", "copied", "decoy")
 
@@ -1047,7 +1048,8 @@ def run(
     """Do the jobs in their order: photos are read ahead and written behind while the device works on one.
 
     All outputs are checked before the first photo; a photo that fails stops no other. An interrupt discards the photo
-    that the device has in hand, and those behind it are written to their end and told before it goes on its way.
+    that the device has in hand, and those behind it are written to their end and told before it goes on its way. What
+    is raised after :mod:`anonface.signals` has received one is taken for it.
 
     Args:
         tell: called once a photo, in the order of the jobs save those that need no work, which come first.
@@ -1078,6 +1080,7 @@ def run(
     try:
         ends = False
         while (waiting or ahead) and not ends:
+            signals.heed()
             read_ahead()
             hand = ahead.popleft()
             behind.append(hand)
@@ -1111,12 +1114,14 @@ def _treat(hand: _InHand, task: Task, rules: Rules, pool: ThreadPoolExecutor, cl
     try:
         task.ready(opened)
     except Exception as raised:
+        signals.heed()
         hand.outcome = rules.failed(hand.job, raised, ends=True)
         return True
     started = time.perf_counter()
     try:
         treated = task.treat(opened)
     except Exception as raised:
+        signals.heed()
         hand.outcome = rules.failed(hand.job, raised, seconds + time.perf_counter() - started)
         return hand.outcome.ends
     hand.written = pool.submit(close, hand, opened, treated, seconds + time.perf_counter() - started)

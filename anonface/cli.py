@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from anonface import signals
 from anonface.errors import (
     AnonfaceError,
     ImageError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from anonface.weights import Status
 
 INTERRUPTED, TERMINATED = 130, 143
+ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
@@ -141,10 +143,7 @@ class Session:
 
 def main() -> None:
     """Entry point of the ``anonface`` command."""
-    import signal
-
-    # As an exception, so that a terminated run tidies up and reports as an interrupted one does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    signals.listen()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -156,24 +155,34 @@ def run(args: Sequence[str]) -> int:
     _forbid_core_dumps()
     session = Session(as_json="--json" in args)
     command = typer.main.get_command(app)
+    failure: AnonfaceError
     try:
-        code = command.main(list(args) or ["--help"], prog_name="anonface", standalone_mode=False, obj=session) or 0
-        if code == INTERRUPTED:
-            _say("anonface: interrupted")
+        code: int = command.main(list(args) or ["--help"], "anonface", standalone_mode=False, obj=session) or 0
+        if code in ENDED_BY:
+            _say(f"anonface: {ENDED_BY[code]}")
         return code
-    except typer.Abort:
-        _say("anonface: interrupted")
-        return INTERRUPTED
+    except (typer.Abort, KeyboardInterrupt):
+        return _end(signals.exit_code() or INTERRUPTED, session)
     except typer.TyperException as error:
-        failure: AnonfaceError = UsageError(_sentence(error.format_message()), _usage_hint(error))
+        failure = UsageError(_sentence(error.format_message()), _usage_hint(error))
     except Exception as error:
         from anonface.batch import explained
 
+        if code := signals.exit_code():
+            return _end(code, session)
         failure = explained(error)
     _complain(failure, session)
     if session.as_json:
         _print_json({"exit": failure.exit_code, "error": _error_json(failure)})
     return failure.exit_code
+
+
+def _end(code: int, session: Session) -> int:
+    """Say that a signal ended the command, whatever it was doing."""
+    _say(f"anonface: {ENDED_BY[code]}")
+    if session.as_json:
+        _print_json({"exit": code, "error": _ended_json(code)})
+    return code
 
 
 def _forbid_core_dumps() -> None:
@@ -731,19 +740,24 @@ def _do(
                 gpu = None if settings.device == "auto" else settings.device.startswith("cuda")
                 with redirect_stdout(sys.stderr):  # Ray has its own things to say
                     cluster.run(jobs, make, tell, rules, workers=order.workers, gpu=gpu)
-        except AnonfaceError as error:
-            fatal = error
         except KeyboardInterrupt:
-            code = INTERRUPTED
-        except SystemExit:
-            code = TERMINATED
+            code = signals.exit_code() or INTERRUPTED
+        except AnonfaceError as error:
+            code = signals.exit_code()
+            fatal = None if code else error
+        except Exception:
+            code = signals.exit_code()
+            if not code:
+                raise
+    reached = {outcome.job.source for outcome in outcomes}
+    outcomes += [batch.Outcome(job, "not reached") for job in jobs if job.source not in reached]
     complete = not (code or fatal or any(outcome.error for outcome in outcomes))
     if journal and complete:
         journal.remove()
     if len(jobs) > 1:
         if journal and not complete and any(outcome.state in batch.WRITTEN for outcome in outcomes):
             _say("anonface: the same command with --resume goes on with the rest")
-        _sum_up(outcomes, len(jobs), time.monotonic() - started, fatal)
+        _sum_up(outcomes, time.monotonic() - started, fatal)
     if fatal:
         _complain(fatal, session, about)
         code = code or fatal.exit_code
@@ -753,7 +767,7 @@ def _do(
         "exit": code,
         "device": engine.device_name if task else "ray",
         "seconds": round(time.monotonic() - started, 3),
-        "error": _error_json(fatal) if fatal else None,
+        "error": _error_json(fatal) if fatal else _ended_json(code) if code in ENDED_BY else None,
         "passed_over": passed_over,
         "photos": [outcome.record() for outcome in outcomes],
     }
@@ -893,15 +907,13 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float, fatal: AnonfaceError | None) -> None:
-    by_state = {
-        state: [o for o in outcomes if o.state == state] for state in ("done", "copied", "decoy", "skipped", "failed")
-    }
+def _sum_up(outcomes: Sequence[Outcome], seconds: float, fatal: AnonfaceError | None) -> None:
+    from anonface.batch import STATES
+
+    number = Counter(outcome.state for outcome in outcomes)
     fates = [(word, "") for outcome in outcomes if outcome.state != "decoy" for word, _ in _fates(outcome)]
-    parts = [f"{len(found)} {state}" for state, found in by_state.items() if found]
-    if planned > len(outcomes):
-        parts.append(f"{planned - len(outcomes)} not reached")
-    _say(f"{_count(planned, 'photo')}: {', '.join(parts)}; {_tally(fates)} in {seconds:.1f} s")
+    parts = [f"{number[state]} {state}" for state in STATES if number[state]]
+    _say(f"{_count(len(outcomes), 'photo')}: {', '.join(parts)}; {_tally(fates)} in {seconds:.1f} s")
     if failures := [outcome for outcome in outcomes if outcome.error and outcome.error is not fatal]:
         width = max(len(_shown(outcome.job.source)) for outcome in failures)
         _say(f"{'exit':>4}  {'photo':{width}}  reason")
@@ -1451,6 +1463,10 @@ def _print_json(result: object) -> None:
 
 def _error_json(error: AnonfaceError) -> dict[str, Any]:
     return {"code": error.exit_code, "message": error.message, "hint": error.hint}
+
+
+def _ended_json(code: int) -> dict[str, Any]:
+    return {"code": code, "message": ENDED_BY[code], "hint": ""}
 
 
 def _complain(error: AnonfaceError, session: Session, about: Path | None = None) -> None:

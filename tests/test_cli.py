@@ -469,7 +469,8 @@ def test_a_lost_device_stops_the_run_and_a_photo_too_large_does_not(anonface, ke
     photo("b.png")
     monkeypatch.setattr("anonface.pipeline.Engine", raising(error))
     _, out, _ = anonface("anonymize", "a.png", "b.png", "--key-file", key, "--json")
-    assert len(json.loads(out)["photos"]) == treated
+    states = [entry["state"] for entry in json.loads(out)["photos"]]
+    assert states == ["failed", "failed" if treated == 2 else "not reached"]
 
 
 def test_interrupted(anonface, key, monkeypatch):
@@ -487,7 +488,13 @@ def test_interrupted(anonface, key, monkeypatch):
 
     monkeypatch.setattr("anonface.pipeline.Engine", Interrupted)
     code, out, err = anonface("anonymize", "a.png", "b.png", "c.png", "--key-file", key, "--json")
-    assert code == json.loads(out)["exit"] == 130
+    result = json.loads(out)
+    assert code == result["exit"] == result["error"]["code"] == 130 and result["error"]["message"] == "interrupted"
+    assert [(entry["input"], entry["state"], entry["output"]) for entry in result["photos"]] == [
+        ("a.png", "done", "a.anon.png"),
+        ("b.png", "not reached", None),
+        ("c.png", "not reached", None),
+    ]
     assert "3 photos: 1 done, 2 not reached" in err and "--resume" in err
     assert [name for name in names(".") if not JOURNAL.match(name)] == [
         "a.anon.png",
@@ -705,17 +712,55 @@ def test_choices_that_make_no_sense(anonface, key, options):
 # --- Runs that were cut short ----------------------------------------------------------------------------------------
 
 
+def wait():
+    """For ever, once it is said so by a file."""
+    Path("here").touch()
+    time.sleep(60)
+
+
 class Hesitant(FakeEngine):
-    """Waits for ever at the third photo, once it has said so by a file."""
+    """Waits at the third photo."""
 
     photos = 0
 
     def anonymize(self, *args, **options):
         Hesitant.photos += 1
         if Hesitant.photos == 3:
-            Path("here").touch()
-            time.sleep(60)
+            wait()
         return super().anonymize(*args, **options)
+
+
+class Loading(FakeEngine):
+    """Is interrupted while it loads, and makes an error of its own of it."""
+
+    def __init__(self, *args, **options):
+        try:
+            wait()
+        except BaseException:
+            raise ValueError("could not determine the shape of object type 'torch.storage.UntypedStorage'") from None
+
+
+class Rendering(FakeEngine):
+    """The same at its first photo."""
+
+    def anonymize(self, *args, **options):
+        try:
+            wait()
+        except BaseException:
+            raise MemoryError from None
+
+
+class Deaf(FakeEngine):
+    """Takes no notice."""
+
+    def anonymize(self, *args, **options):
+        try:
+            wait()
+        except BaseException:
+            return super().anonymize(*args, **options)
+
+
+ENGINES = {engine.__name__: engine for engine in (FakeEngine, Hesitant, Loading, Rendering, Deaf)}
 
 
 def dying(moment, number):
@@ -753,7 +798,7 @@ def at_work():
     order = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests run in the background
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anonface.pipeline.Engine", {"FakeEngine": FakeEngine, "Hesitant": Hesitant}[order["engine"]])
+        patch.setattr("anonface.pipeline.Engine", ENGINES[order["engine"]])
         patch.setattr(cli, "_fetch_missing", lambda: None)
         if order["death"]:
             patch.setattr("anonface.batch.write_together", dying(*order["death"]))
@@ -780,20 +825,44 @@ def counted(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, signum, code):
-    album()
-    args = ["anonymize", "album", "-o", "out", "--key-file", key, "--json"]
-    process = begun([*args, "--report", "report.json"], engine="Hesitant")
+def signalled(process, signum, code):
+    """What a process says that gets a signal where it waits, and ends with that code."""
     patience = time.monotonic() + 60
     while not Path("here").exists() and time.monotonic() < patience:
         time.sleep(0.01)
     process.send_signal(signum)
     assert process.wait(60) == code
-    out, err = Path("out.txt").read_text(), Path("err.txt").read_text()
+    return Path("out.txt").read_text(), Path("err.txt").read_text()
+
+
+@pytest.mark.parametrize("engine", [Loading, Rendering, Deaf])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(("signum", "code", "word"), [(signal.SIGINT, 130, "inter"), (signal.SIGTERM, 143, "termina")])
+def test_what_a_library_makes_of_an_interrupt_is_one(anonface, key, engine, count, signum, code, word):
+    album(count)
+    process = begun(["anonymize", "album", "-o", "out", "--key-file", key, "--json"], engine=engine.__name__)
+    if engine is Deaf and count == 1:
+        code = 0  # the run was done by then
+    out, err = signalled(process, signum, code)
     result = json.loads(out)
-    assert result["exit"] == code and out.count("\n") == 1
-    assert [Path(p["input"]).name for p in result["photos"]] == ["0.png", "1.png"]
+    done = int(engine is Deaf)
+    assert [p["state"] for p in result["photos"]] == ["done"] * done + ["not reached"] * (count - done)
+    assert "unexpected" not in out + err and "error:" not in err and result["exit"] == code
+    assert not code or (err.splitlines()[-1].startswith(f"anonface: {word}") and result["error"]["code"] == code)
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, signum, code):
+    album()
+    args = ["anonymize", "album", "-o", "out", "--key-file", key, "--json"]
+    process = begun([*args, "--report", "report.json"], engine="Hesitant")
+    out, err = signalled(process, signum, code)
+    result = json.loads(out)
+    assert result["exit"] == result["error"]["code"] == code and out.count("\n") == 1
+    states = ["done"] * 2 + ["not reached"] * 3
+    assert [(Path(p["input"]).name, p["state"]) for p in result["photos"]] == [
+        (f"{n}.png", state) for n, state in enumerate(states)
+    ]
     assert "5 photos: 2 done, 3 not reached" in err and json.loads(Path("report.json").read_text()) == result
     assert [name for name in names("out") if not JOURNAL.match(name)] == ["0.anon.png", "1.anon.png"]
 
