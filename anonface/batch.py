@@ -854,7 +854,7 @@ def _is_folder(chosen: str) -> bool:
     return Path(chosen).is_dir() or chosen.endswith(("/", os.sep))
 
 
-def _existing(job: Job) -> Path | None:
+def existing(job: Job) -> Path | None:
     """The job's result, if it is there; a recovered photo's suffix may be its original's."""
     if job.direction == "anonymize" or job.named:
         return job.target if job.target.exists() else None
@@ -985,7 +985,7 @@ class Rules:
         for job in jobs:
             if self.journal and (record := self.journal.finished(job.outputs)):
                 tell(Outcome.resume(job, record))
-            elif self.skip_existing and (there := _existing(job)):
+            elif self.skip_existing and (there := existing(job)):
                 tell(Outcome(job, "skipped", notes=(f"{str(there)!r} exists",)))
             else:
                 try:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from anonface.batch import Anonymizing, Job, Outcome, Recovering
     from anonface.container import Header
     from anonface.download import Progress
-    from anonface.journal import Journal
+    from anonface.journal import Journal, Terms
     from anonface.keys import Argon2, Key
     from anonface.pipeline import Chosen, Engine
     from anonface.weights import Status
@@ -310,6 +310,10 @@ class Secret:
         if kdf is None:
             raise KeyFileError("this photo was made under a key file, not a bare passphrase", "name it with --key-file")
         return self._stretch(kdf)
+
+    def made(self, mark: str, salt: bytes, kdf: Argon2 | None) -> bool:
+        """Whether a journal's mark is of this key."""
+        return bool(self.key) == (kdf is None) and self.under(kdf).mark(salt).hex() == mark
 
     def _stretch(self, kdf: Argon2) -> Key:
         from anonface.keys import Key
@@ -679,11 +683,15 @@ class Order:
     workers: int | None
 
 
-# Options that change neither what a run makes nor where: the journal is the same without them.
+# Options that say which run this is, and those that change nothing of a photo that is written.
+_OF_THE_RUN = ("paths", "output")
 _OF_NO_CONSEQUENCE = {
     *("overwrite", "skip_existing", "resume", "report", "sheet", "workers", "runs_on", "device", "batch_size"),
-    *("offline", "as_json", "strict_keys"),
+    *("offline", "as_json", "strict_keys", "key_file", "passphrase_file", "no_face", "max_pixels"),
 }
+
+
+_UNDONE = ("failed", "not reached")
 
 
 def _do(
@@ -700,15 +708,27 @@ def _do(
 
     session: Session = ctx.obj
     if order.report:
-        _check_report(order.report, jobs, order.overwrite or (order.resume and _is_report(order.report)))
+        again = (order.resume or order.skip_existing) and _is_report(order.report)
+        _check_report(order.report, jobs, order.overwrite or again)
     if settings.keep_faces:
         batch.find([str(settings.keep_faces)], "anonymize", recursive=True)
     passed_over = _passed_over(ctx)
-    journal = _journal(ctx, order.resume) if len(jobs) > 1 else None
-    rules = batch.Rules(order.overwrite, order.skip_existing, order.skip_faceless, journal)
+    secret = None if order.runs_on == "ray" else keys.secret()
     kdf = keys.fresh()
+    file = _journal_file(ctx) if len(jobs) > 1 else None
+    begun = file is not None and file.exists()
+    skip = order.skip_existing
+    if order.resume and not begun and not order.overwrite and all(map(batch.existing, jobs)):
+        _say("anonface: note: no run was cut short, and all results are there: nothing is left to do")
+        skip = True
+    elif order.resume and not begun and file:
+        _say("anonface: note: there is nothing to resume; the run begins at its beginning")
+    journal = _journal(ctx, file, secret, kdf, order.resume) if file else None
+    if journal and kdf:
+        kdf = _kdf(journal.terms)
+    rules = batch.Rules(order.overwrite, skip, order.skip_faceless, journal)
     engine = LazyEngine(settings)
-    task = None if order.runs_on == "ray" else making(keys.secret(), kdf, engine, options)
+    task = making(secret, kdf, engine, options) if secret else None
     outcomes: list[Outcome] = []
     started = time.monotonic()
     code = 0
@@ -755,7 +775,9 @@ def _do(
     if journal and complete:
         journal.remove()
     if len(jobs) > 1:
-        if journal and not complete and any(outcome.state in batch.WRITTEN for outcome in outcomes):
+        # what is there already, a later run would refuse again
+        rest = [o for o in outcomes if o.state in _UNDONE and (order.overwrite or not batch.existing(o.job))]
+        if journal and rest and any(outcome.state in batch.WRITTEN for outcome in outcomes):
             _say("anonface: the same command with --resume goes on with the rest")
         _sum_up(outcomes, time.monotonic() - started, fatal)
     if fatal:
@@ -794,22 +816,80 @@ def _passed_over(ctx: typer.Context) -> dict[str, int]:
     return found
 
 
-def _journal(ctx: typer.Context, resume: bool) -> Journal | None:
-    """The journal of this command, beside its results; None where none can be kept."""
+def _journal_file(ctx: typer.Context) -> Path | None:
+    """Where the journal of this command lies, beside its results; None where none can be kept."""
     from anonface.batch import check_target, journal_folder
-    from anonface.journal import Journal, journal_path
+    from anonface.journal import journal_path
 
-    params = {name: value for name, value in ctx.params.items() if name not in _OF_NO_CONSEQUENCE}
-    command = {"command": ctx.command.name, "folder": str(Path.cwd()), **params}
-    file = journal_path(journal_folder(params["paths"], params["output"]), command)
+    run = {name: ctx.params[name] for name in _OF_THE_RUN}
+    command = {"command": ctx.command.name, "folder": str(Path.cwd()), **run}
+    file = journal_path(journal_folder(ctx.params["paths"], ctx.params["output"]), command)
     try:
         check_target(file, None, overwrite=True)
     except OutputError as error:
         _say(f"anonface: warning: without a journal this run cannot be resumed: {error.message}")
         return None
-    if resume and not file.exists():
-        _say("anonface: note: there is nothing to resume; the run begins at its beginning")
-    return Journal(file, resume)
+    return file
+
+
+def _journal(ctx: typer.Context, file: Path, secret: Secret | None, kdf: Argon2 | None, resume: bool) -> Journal:
+    """The journal of this run, or of the one that it resumes.
+
+    Raises:
+        UsageError: that one was made under another key or other settings.
+    """
+    import json
+
+    from anonface.journal import Journal, Terms, earlier_runs
+    from anonface.keys import fresh_salt
+
+    left_out = {*_OF_NO_CONSEQUENCE, *_OF_THE_RUN}
+    params = {name: value for name, value in ctx.params.items() if name not in left_out}
+    settings = json.loads(json.dumps(params, default=str))
+    others: list[str] = []
+    same: list[Terms] = []
+    for terms in earlier_runs(file) if resume else ():
+        others = _differences(terms, settings, secret)
+        same += [terms] * (not others)
+    if same:
+        return Journal(file, same[-1], [terms.run for terms in same])
+    if others:
+        raise UsageError(
+            f"the run to be resumed had {'; '.join(others)}",
+            "give the same key and options; without --resume a run of its own begins",
+        )
+    salt = kdf.salt if kdf else fresh_salt()
+    mark = secret.under(kdf).mark(salt).hex() if secret else ""
+    costs = [kdf.memory_kib, kdf.iterations, kdf.lanes] if kdf else None
+    return Journal(file, Terms(salt.hex(), settings, mark, costs))
+
+
+def _kdf(terms: Terms) -> Argon2 | None:
+    """How the passphrase of a run is stretched."""
+    from anonface.keys import Argon2
+
+    return Argon2(bytes.fromhex(terms.run), *terms.stretched) if terms.stretched else None
+
+
+def _differences(terms: Terms, settings: dict[str, Any], secret: Secret | None) -> list[str]:
+    """In what an earlier run was another, in words. On a cluster nobody here knows the key."""
+    found = []
+    if secret and terms.mark and not secret.made(terms.mark, bytes.fromhex(terms.run), _kdf(terms)):
+        found.append("another key")
+    for name in sorted({*settings, *terms.settings}):
+        then, now = (_setting(values.get(name)) for values in (terms.settings, settings))
+        if then != now:
+            found.append(f"--{name.replace('_', '-')} {then}, not {now}")
+    return found
+
+
+def _setting(value: Any) -> str:
+    """A value as a user may have typed it."""
+    if value is None or value == []:
+        return "unsaid"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
 def _check_report(file: Path, jobs: Sequence[Job], overwrite: bool) -> None:

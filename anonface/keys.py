@@ -257,6 +257,10 @@ class Key(_Secret):
         """
         return self.photo(salt).face(salt, backend, index)
 
+    def mark(self, salt: bytes) -> bytes:
+        """32 public bytes that tell this key from others beside the same salt, and nothing beside another."""
+        return self.face(salt, "journal", 0).derive("key-mark")
+
     def photo(self, salt: bytes) -> PhotoKey:
         """The key's share in the photos of one salt."""
         return PhotoKey(salt, hmac.digest(salt, self._secret, "sha256"))

@@ -836,19 +836,16 @@ def signalled(process, signum, code):
 
 
 @pytest.mark.parametrize("engine", [Loading, Rendering, Deaf])
-@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("signum", "code", "word"), [(signal.SIGINT, 130, "inter"), (signal.SIGTERM, 143, "termina")])
-def test_what_a_library_makes_of_an_interrupt_is_one(anonface, key, engine, count, signum, code, word):
-    album(count)
+def test_what_a_library_makes_of_an_interrupt_is_one(key, engine, signum, code, word):
+    album(2)
     process = begun(["anonymize", "album", "-o", "out", "--key-file", key, "--json"], engine=engine.__name__)
-    if engine is Deaf and count == 1:
-        code = 0  # the run was done by then
     out, err = signalled(process, signum, code)
     result = json.loads(out)
-    done = int(engine is Deaf)
-    assert [p["state"] for p in result["photos"]] == ["done"] * done + ["not reached"] * (count - done)
-    assert "unexpected" not in out + err and "error:" not in err and result["exit"] == code
-    assert not code or (err.splitlines()[-1].startswith(f"anonface: {word}") and result["error"]["code"] == code)
+    first = "done" if engine is Deaf else "not reached"
+    assert [p["state"] for p in result["photos"]] == [first, "not reached"]
+    assert "unexpected" not in out + err and "error:" not in err and result["error"]["code"] == code
+    assert err.splitlines()[-1].startswith(f"anonface: {word}")
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -908,7 +905,8 @@ def test_a_resumed_run_replaces_its_report_and_nothing_else(anonface, key, count
         assert code == 10 and "exists" in err and Path("r.json").read_bytes() == content
     Path("r.json").unlink()
     assert anonface(*args)[0] == 0
-    assert anonface(*args)[0] == 3  # its own report is replaced; the photos are there
+    Path("album/3.png").write_text("no picture")
+    assert anonface(*args)[0] == 3  # its own report is replaced
     assert json.loads(Path("r.json").read_text())["exit"] == 3
 
 
@@ -927,24 +925,131 @@ def test_a_run_resumed_with_what_failed(anonface, key, counted):
     assert names("out") == [f"{n}.anon.png" for n in range(3)]
 
 
-def test_another_command_does_not_resume(anonface, key, counted):
+RESUMED = ("anonymize", "album", "-o", "out")
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "says"),
+    [
+        ((), ("--consistent",), "had --consistent off, not on"),
+        (("--seal", "none"), ("--seal", "face"), "had --seal none, not face"),
+        (("--seal", "none"), (), "had --seal none, not unsaid"),
+        ((), ("--stateless", "--refine", "3"), "had --refine unsaid, not 3; --stateless off, not on"),
+        ((), ("--backend", "diffusion"), "had --backend ifadit, not diffusion"),
+        (("--free", "sex"), ("--free", "sex,age"), "had --free sex, not sex,age"),
+        ((), ("-r", "--faces", "largest"), "had --faces all, not largest; --recursive off, not on"),
+        ((), ("--key-file", "other.key"), "had another key"),
+        ((), ("--key-file", "other.key", "--seal", "none"), "had another key; --seal unsaid, not none"),
+    ],
+)
+def test_a_run_is_resumed_under_its_own_terms_alone(anonface, key, counted, first, then, says):
     album(3)
     Path("album/1.png").write_text("no picture")
-    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 3
-    code, _, err = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--consistent", "--resume")
-    assert code == 3 and "nothing to resume" in err and "exists" in err
+    anonface("keygen", "other.key")
+    assert anonface(*RESUMED, "--key-file", key, *first)[0] == 3
+    before = files(), Path("out/0.anon.png").read_bytes()
+    counted.clear()
+    code, out, err = anonface(*RESUMED, "--key-file", key, *then, "--resume", "--json")
+    assert code == 2 and f"the run to be resumed {says}\n" in err and json.loads(out)["error"]["code"] == 2
+    assert (files(), Path("out/0.anon.png").read_bytes()) == before and counted == []
+    photo("album/1.png", 51)
+    assert anonface(*RESUMED, "--key-file", key, *first, "--resume")[0] == 0 and counted == [51]
 
 
-def test_a_journal_names_files_and_nothing_else_of_them(anonface, key):
+def test_what_changes_nothing_of_the_photos_that_are_there_may_differ(anonface, key, counted):
+    """The same key under another name, too."""
+    album(3)
+    photo("album/1.png", 0)
+    assert anonface(*RESUMED, "--key-file", key)[0] == 3
+    Path("elsewhere.key").write_bytes(key.read_bytes())
+    counted.clear()
+    more = ("--no-face", "copy", "--max-pixels", "5000", "--device", "cpu", "--workers", "2", "--batch-size", "1")
+    assert anonface(*RESUMED, "--key-file", "elsewhere.key", "--resume", *more)[0] == 0 and counted == [0]
+
+
+def test_a_passphrase_is_known_again(anonface, key, counted, monkeypatch):
+    album(3)
+    Path("album/1.png").write_text("no picture")
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    assert anonface(*RESUMED)[0] == 3
+    photo("album/1.png", 51)
+    for secret, args in (("wrong horse", ()), ("correct horse", ("--key-file", key))):
+        monkeypatch.setenv("ANONFACE_PASSPHRASE", secret)
+        code, _, err = anonface(*RESUMED, *args, "--resume")
+        assert code == 2 and "had another key" in err
+    counted.clear()
+    assert anonface(*RESUMED, "--resume")[0] == 0 and counted == [51]
+    assert anonface("recover", "out", "-o", "back")[0] == 0
+    for n in range(3):
+        assert Path(f"back/{n}.recovered.png").read_bytes() == Path(f"album/{n}.png").read_bytes()
+
+
+def test_a_run_is_found_behind_another_that_was_begun_by_mistake(anonface, key, counted):
+    album(3)
+    anonface("keygen", "other.key")
+    Path("album/1.png").write_text("no picture")
+    assert anonface(*RESUMED, "--key-file", key)[0] == 3
+    assert anonface(*RESUMED, "--key-file", key)[0] == 3
+    assert anonface(*RESUMED, "--key-file", "other.key")[0] == 3
+    photo("album/1.png", 51)
+    counted.clear()
+    code, out, _ = anonface(*RESUMED, "--key-file", key, "--resume", "--json")
+    assert code == 0 and counted == [51] and sum(p["resumed"] for p in json.loads(out)["photos"]) == 2
+
+
+def test_resuming_a_run_that_was_complete(anonface, key, counted):
+    album(3)
+    for paths in (("album",), ("album/0.png",)):
+        args = ("anonymize", *paths, "-o", f"out{len(paths[0])}/", "--key-file", key)
+        assert anonface(*args)[0] == 0
+        counted.clear()
+        code, out, err = anonface(*args, "--resume", "--json")
+        result = json.loads(out)
+        assert code == result["exit"] == 0 and counted == []
+        assert err.count("nothing is left to do") == 1 and "begins at" not in err
+        assert {p["state"] for p in result["photos"]} == {"skipped"}
+    Path("out5/1.anon.png").unlink()
+    code, _, err = anonface("anonymize", "album", "-o", "out5", "--key-file", key, "--resume")
+    assert code == 3 and "nothing to resume" in err and counted == [51]  # what is there is refused, as ever
+
+
+def test_resuming_is_proposed_where_it_helps(anonface, key):
+    album(2)
+    hint = "the same command with --resume goes on with the rest"
+    args = ("anonymize", "album", "-o", "out", "--key-file", key)
+    Path("album/bad.png").write_text("no picture")
+    assert hint in anonface(*args)[2]
+    assert hint not in anonface(*args)[2]  # nothing was written
+    Path("out/1.anon.png").unlink()
+    Path("album/bad.png").unlink()
+    code, _, err = anonface(*args)
+    assert code == 3 and hint not in err  # what is left is there already
+    assert hint not in anonface("anonymize", "album/none.png", "-o", "new/", "--key-file", key)[2]
+    anonface("keygen", "other.key")
+    for name, file in (("a.png", key), ("b.png", "other.key")):
+        assert anonface("anonymize", "album/0.png", "-o", f"mixed/{name}", "--key-file", file)[0] == 0
+    code, _, err = anonface("recover", "mixed/*.png", "-o", "back", "--key-file", key, "--decoy")
+    assert code == 3 and hint not in err  # a decoy stays one
+
+
+def test_a_journal_names_files_and_settings_and_nothing_else_of_them(anonface, key):
     album(2)
     photo("album/black.png", 0)
-    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 3
-    (journal,) = [Path("out", name) for name in names("out") if JOURNAL.match(name)]
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert [set(line) for line in lines] == [{"photo", "outputs", "record"}] * 2
-    assert all(set(line["outputs"][0]) == {"file", "bytes", "before"} for line in lines)
-    assert not re.search(rb"[0-9a-f]{32}|[A-Za-z0-9+/]{43}", re.sub(rb'"file": "[^"]*"', b"", journal.read_bytes()))
-    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+    marks = []
+    for folder in ("out", "new"):
+        assert anonface("anonymize", "album", "-o", folder, "--key-file", key)[0] == 3
+        (journal,) = [Path(folder, name) for name in names(folder) if JOURNAL.match(name)]
+        terms, *lines = [json.loads(line) for line in journal.read_text().splitlines()]
+        assert [set(line) for line in lines] == [{"run", "photo", "outputs", "record"}] * 2
+        assert all(set(line["outputs"][0]) == {"file", "bytes", "before"} for line in lines)
+        stated = terms["terms"]
+        assert set(terms) == {"terms"} and set(stated) == {"run", "settings", "mark", "stretched"}
+        assert not [name for name in stated["settings"] if "key" in name or "passphrase" in name]
+        marks += [stated["run"], stated["mark"]]
+        text = re.sub(f"{stated['run']}|{stated['mark']}|" + r'"file": "[^"]*"', "", journal.read_text())
+        assert not re.search(r"[0-9a-f]{32}|[A-Za-z0-9+/]{43}", text)
+        assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+    assert len(set(marks)) == 4  # nothing links two journals of one key
 
 
 def test_where_no_journal_can_be_kept_the_run_goes_on(anonface, key, monkeypatch):

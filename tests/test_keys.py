@@ -230,3 +230,11 @@ def test_loose_permissions(tmp_path: Path) -> None:
         assert loose_permissions(file) is loose
     with pytest.raises(KeyFileError):
         loose_permissions(tmp_path / "none")
+
+
+def test_a_mark_is_known_again_by_its_key_alone() -> None:
+    """And two marks of a key have nothing in common."""
+    key, other = Key(MASTER), Key(SALT + SALT)
+    marks = [key.mark(SALT), key.mark(bytes(16)), other.mark(SALT)]
+    assert key.mark(SALT) == marks[0] and len(set(marks)) == 3 and {len(mark) for mark in marks} == {32}
+    assert marks[0] not in (key.face(SALT, backend, 0).derive("seal-check") for backend in ("ifadit", "journal"))
