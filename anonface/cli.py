@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from anonface.batch import Anonymizing, Job, Outcome, Recovering
+    from anonface.batch import Anonymizing, Direction, Job, Outcome, Recovering
     from anonface.container import Header
     from anonface.download import Progress
     from anonface.journal import Journal, Terms
@@ -115,7 +115,12 @@ Name = Annotated[
     str | None, typer.Option(help="Names of results; {stem}, {suffix}, {mark}, {ext}. Default: {stem}.{mark}{ext}.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the same command where it was killed or failed.")]
-Report = Annotated[Path | None, typer.Option(help="Write what became of each photo into this JSON file.")]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write what became of each photo into this JSON file; --resume and --skip-existing replace an earlier one."
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(min=1, help="Photos read ahead and written behind (1), or on Ray processes (one a GPU or node)."),
@@ -230,8 +235,8 @@ def keygen(
     _say(f"anonface: made {file}; without it no photo made under it leads back")
 
 
-def _passphrase(file: Path | None, *, twice: bool = False) -> str:
-    """From the file, the environment or the terminal, in this order.
+def _passphrase(file: Path | None, *, twice: bool = False, option: str = "--passphrase-file") -> str:
+    """From the file that ``option`` names, the environment or the terminal, in this order.
 
     Raises:
         KeyFileError: none of them has one.
@@ -242,20 +247,20 @@ def _passphrase(file: Path | None, *, twice: bool = False) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise KeyFileError(f"the passphrase file {file} cannot be read: {error}") from error
     else:
-        text = os.environ.get("ANONFACE_PASSPHRASE") or _asked(twice)
+        text = os.environ.get("ANONFACE_PASSPHRASE") or _asked(twice, option)
     if not text:
         raise KeyFileError("the passphrase is empty")
     return text
 
 
-def _asked(twice: bool) -> str:
+def _asked(twice: bool, option: str) -> str:
     if not sys.stdin.isatty():
-        raise KeyFileError("a passphrase is needed", "set ANONFACE_PASSPHRASE or use --passphrase-file")
+        raise KeyFileError("a passphrase is needed", f"set ANONFACE_PASSPHRASE or use {option}")
     answer: str = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
     return answer
 
 
-def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool) -> Key:
+def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool, option: str = "--passphrase-file") -> Key:
     from anonface.keys import MAX_KEY_FILE, WRAPPED_PREFIX, Key, loose_permissions
 
     try:
@@ -270,11 +275,11 @@ def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool) -> Key:
         raise KeyFileError(f"key file {str(file)!r} can be read by others", f"chmod 600 {file}")
     wrapped = data.lstrip().upper().startswith(WRAPPED_PREFIX.encode())
     try:
-        key = Key.from_bytes(data, _passphrase(passphrase_file) if wrapped else None)
+        key = Key.from_bytes(data, _passphrase(passphrase_file, option=option) if wrapped else None)
     except KeyFileError as error:
         raise KeyFileError(f"key file {str(file)!r}: {error.message}", error.hint) from error
     if passphrase_file and not wrapped:
-        raise UsageError(f"key file {str(file)!r} is not wrapped in a passphrase", "leave --passphrase-file out")
+        raise UsageError(f"key file {str(file)!r} is not wrapped in a passphrase", f"leave {option} out")
     if loose:
         _say(f"anonface: warning: key file {str(file)!r} can be read by others (chmod 600 mends it)")
     return key
@@ -282,9 +287,13 @@ def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool) -> Key:
 
 @dataclass
 class Secret:
-    """A key file's key, or a passphrase: its key depends on each photo's stretching parameters."""
+    """A key file's key, or a passphrase: its key depends on each photo's stretching parameters.
+
+    ``option`` is the one that names the key file.
+    """
 
     key: Key | None
+    option: str
     passphrase: str = ""
     stretched: dict[Argon2, Key] = field(default_factory=dict)
     one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
@@ -305,10 +314,11 @@ class Secret:
         kdf = header.kdf if header else None
         if self.key:
             if kdf:
-                raise KeyFileError("this photo was made under a passphrase, not a key file", "leave --key-file out")
+                raise KeyFileError("this photo was made under a passphrase, not a key file", f"leave {self.option} out")
             return self.key
         if kdf is None:
-            raise KeyFileError("this photo was made under a key file, not a bare passphrase", "name it with --key-file")
+            hint = f"name it with {self.option}"
+            raise KeyFileError("this photo was made under a key file, not a bare passphrase", hint)
         return self._stretch(kdf)
 
     def made(self, mark: str, salt: bytes, kdf: Argon2 | None) -> bool:
@@ -332,6 +342,7 @@ class KeySource:
     passphrase_file: Path | None
     strict: bool
     stateless: bool = False
+    option: str = "--key-file"
 
     def fresh(self) -> Argon2 | None:
         """How a bare passphrase is stretched, once a run."""
@@ -346,7 +357,7 @@ class KeySource:
             KeyFileError: it cannot be had.
         """
         if self.key_file:
-            return Secret(_key_of_file(self.key_file, self.passphrase_file, self.strict))
+            return Secret(_key_of_file(self.key_file, self.passphrase_file, self.strict), self.option)
         if self.stateless:
             raise UsageError(
                 "--stateless needs a key file: a bare passphrase's salt would have to be stored in the photo",
@@ -355,9 +366,9 @@ class KeySource:
         if not (self.passphrase_file or os.environ.get("ANONFACE_PASSPHRASE") or sys.stdin.isatty()):
             raise KeyFileError(
                 "no key is given",
-                "--key-file FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
+                f"{self.option} FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
             )
-        return Secret(None, _passphrase(self.passphrase_file))
+        return Secret(None, self.option, _passphrase(self.passphrase_file))
 
     def elsewhere(self) -> KeySource:
         """The same for a process with another working directory."""
@@ -712,7 +723,7 @@ def _do(
         _check_report(order.report, jobs, order.overwrite or again)
     if settings.keep_faces:
         batch.find([str(settings.keep_faces)], "anonymize", recursive=True)
-    passed_over = _passed_over(ctx)
+    passed_over = _passed_over(ctx, jobs[0].direction)
     secret = None if order.runs_on == "ray" else keys.secret()
     kdf = keys.fresh()
     file = _journal_file(ctx) if len(jobs) > 1 else None
@@ -780,6 +791,9 @@ def _do(
         if journal and rest and any(outcome.state in batch.WRITTEN for outcome in outcomes):
             _say("anonface: the same command with --resume goes on with the rest")
         _sum_up(outcomes, time.monotonic() - started, fatal)
+    if blind := sum(o.job.direction == "recover" and o.state == "done" and o.verified == "unknown" for o in outcomes):
+        unsealed = f"nothing was sealed in {_count(blind, 'photo')}"
+        _say(f"anonface: note: {unsealed}, so nobody can tell whether the key was right")
     if fatal:
         _complain(fatal, session, about)
         code = code or fatal.exit_code
@@ -802,18 +816,26 @@ def _do(
     return code, outcomes
 
 
-def _passed_over(ctx: typer.Context) -> dict[str, int]:
-    """Say how many files of the folders named are no photos by their suffixes, and return how many of which."""
-    from anonface.batch import passed_over
+def _passed_over(ctx: typer.Context, direction: Direction = "anonymize") -> dict[str, int]:
+    """Say how many files of the folders named are not taken, and return how many of which suffix."""
+    from anonface.batch import SEARCHED, passed_over
 
-    found = passed_over(ctx.params["paths"], ctx.params["recursive"])
+    found = passed_over(ctx.params["paths"], direction, ctx.params["recursive"])
+    kinds: dict[str, dict[str, int]] = {}
+    for suffix, count in found.items():
+        photo = Path(f"photo{suffix}").suffix in SEARCHED
+        why = "no photos by name" if not photo else "results" if suffix.count(".") > 1 else "not named *.anon.*"
+        kinds.setdefault(why, {})[suffix] = count
     if found:
-        shown = [f"{count} {suffix or 'without a suffix'}" for suffix, count in found.items()]
-        shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
-        _say(
-            f"anonface: note: {_count(sum(found.values()), 'file')} passed over, no photos by name: {', '.join(shown)}"
-        )
+        parts = [f"{why}: {_suffixes(counts)}" for why, counts in kinds.items()]
+        _say(f"anonface: note: {_count(sum(found.values()), 'file')} passed over; {'; '.join(parts)}")
     return found
+
+
+def _suffixes(counts: dict[str, int]) -> str:
+    shown = [f"{count} {suffix or 'without a suffix'}" for suffix, count in counts.items()]
+    shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
+    return ", ".join(shown)
 
 
 def _journal_file(ctx: typer.Context) -> Path | None:
@@ -1036,6 +1058,7 @@ def strip(
         Path | None, typer.Option("-o", "--output", help="Default: photo.anon.png -> photo.anon.stripped.png.")
     ] = None,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the photo without its record, every pixel as it is. That copy leads back to nobody's original."""
     from anonface.batch import strip as strip_photo
@@ -1043,6 +1066,8 @@ def strip(
     target = output or file.with_name(f"{file.stem}.stripped{file.suffix}")
     strip_photo(file, target, overwrite=overwrite)
     _say(f"anonface: {str(target)!r} carries no record; {str(file)!r} still does")
+    if as_json:
+        _print_json({"exit": 0, "input": str(file), "output": str(target)})
 
 
 @app.command()
@@ -1063,6 +1088,7 @@ def rekey(
     ] = None,
     strict_keys: StrictKeys = False,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Seal a photo under another key, every pixel as it is. Copies under the old key stay what they are.
 
@@ -1072,19 +1098,22 @@ def rekey(
 
     target = output or file.with_name(f"{file.stem}.rekeyed{file.suffix}")
     _spare([old_key_file, new_key_file, passphrase_file, new_passphrase_file], [target])
-    old = KeySource(old_key_file, passphrase_file, strict_keys).secret()
-    new = _key_of_file(new_key_file, new_passphrase_file, strict_keys)
-    if rekey_photo(file, old.of, new, target, overwrite=overwrite) == "unknown":
+    old = KeySource(old_key_file, passphrase_file, strict_keys, option="--old-key-file").secret()
+    new = _key_of_file(new_key_file, new_passphrase_file, strict_keys, "--new-passphrase-file")
+    verified = rekey_photo(file, old.of, new, target, overwrite=overwrite)
+    if verified == "unknown":
         _say(f"anonface: warning: nothing is sealed in {str(file)!r}, so the old key could not be checked")
         _say(
             f"anonface: if it is the right one, {str(target)!r} leads back under the new key: recover it and look; "
             f"keep {str(file)!r} until then"
         )
-        return
-    _say(
-        f"anonface: {str(target)!r} answers to the new key; {str(file)!r} still answers to the old one: "
-        "delete it to take that away"
-    )
+    else:
+        _say(
+            f"anonface: {str(target)!r} answers to the new key; {str(file)!r} still answers to the old one: "
+            "delete it to take that away"
+        )
+    if as_json:
+        _print_json({"exit": 0, "input": str(file), "output": str(target), "verified": verified})
 
 
 @app.command(short_help="Make a contact sheet of photos.")

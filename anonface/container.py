@@ -99,14 +99,16 @@ class FaceReport:
     Args:
         index: its number in the photo, counted from 0, from top-left to bottom-right.
         kind: "synth", "mosaic", or "kept" for a face that was left as it is.
-        box: where it was seen, (x, y, w, h) in pixels.
+        box: (x, y, w, h) in pixels: where it was seen, or where its crop lies.
         reason: why it was not synthesised.
+        seen: which of the two; records know nothing but crops.
     """
 
     index: int
     kind: str
     box: tuple[float, float, float, float]
     reason: str = ""
+    seen: bool = True
 
 
 @dataclass(frozen=True)
@@ -156,13 +158,13 @@ class Header:
         return self.seal.tier if self.seal else "none"
 
     def reports(self) -> list[FaceReport]:
-        """What can be said of the faces long after; boxes are those of the quads."""
+        """What can be said of the faces long after; boxes are those around the quads."""
         reports = []
         for index, face in enumerate(self.faces):
             xs, ys = zip(*face.quad, strict=True)
             box = (min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys))
             reason = "" if face.kind == "synth" else "covered by a mosaic, which nothing undoes"
-            reports.append(FaceReport(index, face.kind, box, reason))
+            reports.append(FaceReport(index, face.kind, box, reason, seen=False))
         return reports
 
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anonface.errors import OutputError, remedy
+from anonface.errors import OutputError, reason, remedy
 
 Record = dict[str, Any]
 
@@ -158,7 +158,7 @@ def _append(file: Path, entries: Sequence[Record]) -> None:
             journal.write(lines)
             os.fsync(descriptor)
     except OSError as error:
-        raise OutputError(f"the journal {file} cannot be written: {error.strerror}", remedy(error)) from error
+        raise OutputError(f"the journal {file} cannot be written: {reason(error)}", remedy(error)) from error
 
 
 def _look(file: Path) -> list[int] | None:

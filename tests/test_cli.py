@@ -81,8 +81,10 @@ def test_a_wrong_key_opens_no_seal(anonface, key):
     code, out, err = anonface("recover", "a.anon.png", "--key-file", "other.key", "--json")
     assert code == 7 and json.loads(out)["error"]["code"] == 7 and "--decoy" in err and files() == before
     code, out, err = anonface("recover", "a.anon.png", "--key-file", "other.key", "--decoy")
-    assert code == 7 and "'a.recovered.png' is a decoy" in err
-    assert (pixels("a.recovered.png") != pixels("a.png")).any()
+    assert code == 7 and "'a.decoy.png' is a decoy" in err
+    assert (pixels("a.decoy.png") != pixels("a.png")).any() and not Path("a.recovered.png").exists()
+    assert anonface("recover", "a.anon.png", "--key-file", key)[0] == 0  # no decoy stands in its way
+    assert Path("a.recovered.png").read_bytes() == Path("a.png").read_bytes()
 
 
 def test_without_a_seal_a_wrong_key_leads_to_somebody_else_and_nobody_can_tell(anonface, key):
@@ -207,6 +209,12 @@ def test_an_unusable_key(anonface, content):
     code, _, err = anonface("anonymize", "a.png", "--key-file", "bad.key")
     assert code == 6 and err.startswith("anonface: error: key file 'bad.key'")
     assert "a.anon.png" not in names(".")
+
+
+def test_keygen_makes_the_folder_as_an_output_does(anonface):
+    assert anonface("keygen", "new/deep/k.bin")[0] == 0 and names("new/deep") == ["k.bin"]
+    code, _, err = anonface("keygen", "new/deep/k.bin/k.bin")
+    assert code == 10 and "'new/deep/k.bin' is no folder" in err
 
 
 def test_no_key_at_all(anonface):
@@ -559,9 +567,9 @@ def test_what_a_folder_holds_besides_photos_is_counted(anonface, key):
         Path("album", name).touch()
     args = ["--key-file", key, "-o", "out", "--json", "--report", "r.json", "--overwrite"]
     for more, expected, line in (
-        ([], {".mp4": 1, "": 1}, "2 files passed over, no photos by name: 1 without a suffix, 1 .mp4"),
-        (["-r"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over, no photos by name: 2 .mp4, "),
-        (["-r", "./album/deep"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over, no photos by name: 2 .mp4, "),
+        ([], {".mp4": 1, "": 1}, "2 files passed over; no photos by name: 1 without a suffix, 1 .mp4"),
+        (["-r"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over; no photos by name: 2 .mp4, "),
+        (["-r", "./album/deep"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over; no photos by name: 2 .mp4, "),
     ):
         code, out, err = anonface("anonymize", "album", *args, *more)
         assert code == 0 and json.loads(out)["passed_over"] == expected
@@ -572,6 +580,23 @@ def test_what_a_folder_holds_besides_photos_is_counted(anonface, key):
     Path("out/stray.txt").touch()
     code, out, err = anonface("recover", "out", "-o", "back", "--key-file", key, "--json")
     assert code == 0 and json.loads(out)["passed_over"] == {".txt": 1}
+
+
+def test_results_and_originals_that_are_passed_over_are_counted(anonface, key):
+    for name in ("a.png", "b.jpg", "a.anon.png", "c.anon.png", "a.recovered.jpg", "b.decoy.png"):
+        photo(f"album/{name}", format="png")
+    Path("album/note.txt").touch()
+    results = {".anon.png": 2, ".decoy.png": 1, ".recovered.jpg": 1}
+    line = "results: 2 .anon.png, 1 .decoy.png, 1 .recovered.jpg"
+    code, out, err = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--json")
+    assert code == 0 and json.loads(out)["passed_over"] == {**results, ".txt": 1}
+    assert f"5 files passed over; {line}; no photos by name: 1 .txt\n" in err
+    code, out, err = anonface("anonymize", "album/*.*", "-o", "new", "--key-file", key, "--json")
+    assert json.loads(out)["passed_over"] == results and f"4 files passed over; {line}\n" in err
+    code, out, err = anonface("recover", "album", "-o", "back", "--key-file", key, "--json")
+    left = {".decoy.png": 1, ".jpg": 1, ".png": 1, ".recovered.jpg": 1, ".txt": 1}
+    assert code == 3 and json.loads(out)["passed_over"] == left
+    assert "results: 1 .decoy.png, 1 .recovered.jpg; not named *.anon.*: 1 .jpg, 1 .png; no photos by name: 1" in err
 
 
 def test_a_report_that_must_not_be_written(anonface, key):
@@ -910,6 +935,20 @@ def test_a_resumed_run_replaces_its_report_and_nothing_else(anonface, key, count
     assert json.loads(Path("r.json").read_text())["exit"] == 3
 
 
+def test_a_report_is_replaced_where_existing_results_are_passed_over(anonface, key):
+    album(2)
+    args = ("anonymize", "album", "-o", "out", "--key-file", key, "--report", "r.json")
+    assert anonface(*args)[0] == 0
+    photo("album/2.png")
+    before = files()
+    assert anonface(*args)[0] == 10 and files() == before
+    assert anonface(*args, "--skip-existing")[0] == 0
+    states = [entry["state"] for entry in json.loads(Path("r.json").read_text())["photos"]]
+    assert states == ["skipped", "skipped", "done"]
+    Path("r.json").write_text("something else")
+    assert anonface(*args, "--skip-existing")[0] == 10 and Path("r.json").read_text() == "something else"
+
+
 def test_a_run_resumed_with_what_failed(anonface, key, counted):
     album(3)
     Path("album/1.png").write_text("no picture")
@@ -1138,7 +1177,23 @@ def test_decoys_among_several(anonface, key):
         good, bad = json.loads(out)["photos"]
         assert code == 3 and "1 done, 1 decoy" in err and (good["state"], good["verified"]) == ("done", "yes")
         assert (bad["state"], bad["verified"], bad["tier"], bad["error"]["code"]) == ("decoy", "no", "none", 7)
-    assert (pixels("back/1.recovered.png") != pixels("album/1.png")).any()
+    assert names("back")[1:] == ["0.recovered.png", "1.decoy.png"]
+    assert (pixels("back/1.decoy.png") != pixels("album/1.png")).any()
+    code, _, err = anonface("recover", "out", "-o", "named", "--key-file", key, "--decoy", "--name", "{stem}{ext}")
+    assert code == 3 and names("named")[1:] == ["0.png", "1.decoy.png"]
+    code, _, err = anonface("recover", "out/1.anon.png", "-o", "b.png", "--key-file", key, "--decoy")
+    assert code == 7 and "'b.png' is a decoy" in err and Path("b.png").exists()  # the user's name stays
+    code, out, _ = anonface("anonymize", "back", "-o", "again", "--key-file", key, "--json")
+    assert code == 2 and "holds no photo" in json.loads(out)["error"]["message"]  # neither is taken for a photo
+
+
+def test_a_decoy_never_replaces_what_is_read(anonface, key):
+    photo("a.png")
+    anonface("keygen", "other.key")
+    anonface("anonymize", "a.png", "--key-file", key, "-o", "b.decoy.png")
+    before = Path("b.decoy.png").read_bytes()
+    code, _, err = anonface("recover", "b.decoy.png", "--key-file", "other.key", "--decoy", "--overwrite")
+    assert code == 10 and "is the input itself" in err and Path("b.decoy.png").read_bytes() == before
 
 
 def test_sixteen_bits_come_back_in_the_file_alone(anonface, key):
@@ -1281,6 +1336,73 @@ def test_a_sidecar_stays_one(anonface, key):
     assert anonface(*rekey, "-o", "b.anf")[0] == 0
 
 
+def test_rekeying_what_has_no_record(anonface, key):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    anonface("anonymize", "a.png", "--key-file", key, "--stateless")
+    code, _, err = anonface("rekey", "a.anon.png", "--old-key-file", key, "--new-key-file", "new.key")
+    assert code == 8 and "hint: name its sidecar, if it has one; a photo made with --stateless keeps its key" in err
+    assert "`recover`" not in err and not Path("a.anon.rekeyed.png").exists()
+
+
+def test_rekeying_names_its_own_options(anonface, key, monkeypatch):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key)
+    rekey = ("rekey", "a.anon.png", "--new-key-file", "new.key")
+    anonface("keygen", "new.key")
+    code, _, err = anonface(*rekey)
+    assert code == 6 and "hint: --old-key-file FILE" in err and "hint: --key-file" not in err
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    code, _, err = anonface(*rekey)
+    assert code == 6 and "hint: name it with --old-key-file" in err
+    anonface("anonymize", "a.png", "-o", "p.png")
+    code, _, err = anonface("rekey", "p.png", "--old-key-file", key, "--new-key-file", "new.key")
+    assert code == 6 and "hint: leave --old-key-file out" in err
+    anonface("keygen", "wrapped.key", "--passphrase")
+    monkeypatch.delenv("ANONFACE_PASSPHRASE")
+    code, _, err = anonface("rekey", "a.anon.png", "--old-key-file", key, "--new-key-file", "wrapped.key")
+    assert code == 6 and "use --new-passphrase-file" in err
+
+
+def test_strip_and_rekey_as_json(anonface, key):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    keys = ("--old-key-file", key, "--new-key-file", "new.key")
+    for tier, verified in (("file", "yes"), ("none", "unknown")):
+        anonface("anonymize", "a.png", "--key-file", key, "--seal", tier, "-o", f"{tier}.png")
+        code, out, _ = anonface("rekey", f"{tier}.png", *keys, "--json")
+        said = {"exit": 0, "input": f"{tier}.png", "output": f"{tier}.rekeyed.png", "verified": verified}
+        assert code == 0 and json.loads(out) == said and out.count("\n") == 1
+    code, out, _ = anonface("strip", "file.png", "--json")
+    assert code == 0 and json.loads(out) == {"exit": 0, "input": "file.png", "output": "file.stripped.png"}
+    for command in (("strip", "file.png"), ("rekey", "file.png", *keys)):
+        code, out, _ = anonface(*command, "--json")
+        assert code == json.loads(out)["exit"] == json.loads(out)["error"]["code"] == 10 and out.count("\n") == 1
+
+
+@pytest.mark.parametrize("mode", [["--seal", "none"], ["--stateless"], []])
+def test_that_nothing_can_be_verified_is_said_once(anonface, key, mode):
+    album(3)
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key, *mode)[0] == 0
+    way = mode[:1] if mode == ["--stateless"] else []
+    for paths, count in ((["out"], "3 photos"), (["out/0.anon.png"], "1 photo")):
+        code, _, err = anonface("recover", *paths, "-o", f"{count[0]}/", "--key-file", key, *way)
+        assert code == 0 and err.count("nobody can tell whether the key was right") == bool(mode)
+        assert (f"note: nothing was sealed in {count}, so" in err) is bool(mode)
+
+
+def test_a_box_and_a_crop_are_told_apart(anonface, key):
+    """Where a face was seen, and what the record knows of it."""
+    photo("a.png")
+    for mode, name in (([], "crop"), (["--stateless"], "box")):
+        args = ("--key-file", key, "--json", "--overwrite")
+        (seen,) = json.loads(anonface("anonymize", "a.png", *args, *mode)[1])["photos"][0]["faces"]
+        assert seen["box"] == [0, 0, SIDE, SIDE] and "crop" not in seen
+        for more in [mode] if mode else (["--seal", "none"], []):
+            (back,) = json.loads(anonface("recover", "a.anon.png", *args, *more)[1])["photos"][0]["faces"]
+            assert len(back[name]) == 4 and ("crop" in back) is (name == "crop") and ("box" in back) is (name == "box")
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_rekeying_what_is_not_sealed_promises_nothing(anonface, key, right):
     photo("a.png")
@@ -1341,7 +1463,7 @@ def test_no_core_dump_can_hold_a_key(room):
 def test_inspect_what_has_no_record(anonface):
     photo("a.png")
     code, _, err = anonface("inspect", "a.png")
-    assert code == 8 and "`recover` takes" in err
+    assert code == 8 and "hint: name its sidecar, if it has one; of a photo made with --stateless nothing is" in err
     Path("text.jpg").write_text("no picture")
     assert anonface("inspect", "text.jpg")[0] == 4
 

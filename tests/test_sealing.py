@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import second
 from fake import FakeEngine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -207,6 +208,45 @@ def test_what_is_sealed_comes_back(tmp_path, kind, output, tier, consistent, bes
     with pytest.raises(WrongKeyError):
         recover(hidden, OTHER, tmp_path / "never.png", sidecar=sidecar, engine=None)
     assert not (tmp_path / "never.png").exists()
+
+
+class GreyEngine(FakeEngine):
+    """Grey photos stay grey, as the real engine leaves them."""
+
+    def anonymize(self, pixels, key, **options):
+        result = super().anonymize(pixels, key, **options)
+        return replace(result, pixels=result.pixels[..., :1].repeat(3, 2))
+
+
+@pytest.mark.parametrize("sidecar", [None, "a.anf"])
+@pytest.mark.parametrize("mode", ["L", "LA"])
+@pytest.mark.parametrize(("carrier", "back"), [("png", "png"), ("webp", "png"), ("png", "webp")])
+def test_grey_photos_come_back_as_such(mode, carrier, back, sidecar):
+    """Not by way of WebP, which has no grey."""
+    original = Image.fromarray(noise()[..., : len(mode)].squeeze())
+    assert original.mode == mode
+    original.save("a.png")
+    hidden = f"hidden.{carrier}"
+    anonymize("a.png", KEY, hidden, seal="face", engine=GreyEngine, sidecar=sidecar)
+    recover(hidden, KEY, f"back.{back}", engine=None, sidecar=sidecar)
+    with Image.open(hidden) as between, Image.open(f"back.{back}") as again:
+        assert (np.asarray(again.convert("RGBA")) == np.asarray(original.convert("RGBA"))).all()
+        assert (np.asarray(between.convert("RGBA")) != np.asarray(original.convert("RGBA"))).any()
+        if "webp" not in (carrier, back):
+            assert between.mode == again.mode == mode and (np.asarray(again) == np.asarray(original)).all()
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
+def test_a_second_reader_agrees_on_every_mode(mode):
+    pixels = noise()
+    if mode[0] == "L":
+        pixels = pixels[..., :1].repeat(3, 2)
+    Image.fromarray(np.dstack([pixels, noise()[..., 0]])).convert(mode).save("a.png")
+    anonymize("a.png", KEY, "hidden.png", seal="face", engine=GreyEngine if mode[0] == "L" else FakeEngine)
+    with Image.open("hidden.png") as between:
+        assert between.mode == mode
+    _, contents = second.recover(Path("hidden.png").read_bytes(), bytes([1]) * 32)
+    assert contents["pixels"] == pixels.tobytes()
 
 
 def put(name="photo.jpg", data=None, **options):
