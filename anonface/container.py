@@ -168,8 +168,11 @@ class Header:
         return reports
 
 
-def encode(header: Header, payload: Iterable[bytes] = ()) -> bytes:
+def encode(header: Header, payload: Iterable[bytes] = (), expected: int = 0) -> bytes:
     """Header and the pieces of a payload -> record. Pieces are taken one by one: the payload is held once.
+
+    Args:
+        expected: the payload's length in bytes where it is known, so that no more memory is taken than it needs.
 
     Raises:
         LimitError: the header takes more than 64 KiB (some 1,900 faces).
@@ -178,10 +181,14 @@ def encode(header: Header, payload: Iterable[bytes] = ()) -> bytes:
     head = bound(header)
     digest, length = hashlib.sha256(), 0
     record = io.BytesIO()
+    if expected:
+        record.seek(len(head) + _FIXED_TAIL + expected - 1)
+        record.write(b"\0")
     record.seek(len(head) + _FIXED_TAIL)
     for piece in payload:
         digest.update(piece)
         length += record.write(piece)
+    record.truncate()
     if bool(length) != bool(header.seal):
         raise ValueError("a payload and its seal go together")
     head += struct.pack(">Q", length) + digest.digest()

@@ -370,7 +370,32 @@ def test_sealing_holds_the_original_and_its_record_and_no_further_copy(sidecar):
     files = task.files(opened, treated, Path("hidden.png"), sidecar)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert len(original) < sum(size_of(content) for _, content in files) < most < 1.2 * len(original)
+    assert len(original) < sum(size_of(content) for _, content in files) < most < 1.06 * len(original)
+
+
+def test_sealing_faces_holds_no_map_of_the_photo():
+    photo = noise((6000, 500, 3))
+    hidden = photo.copy()
+    hidden[60:190, 20:80] ^= 1
+    quad = ((10.0, 50.0), (10.0, 200.0), (90.0, 200.0), (90.0, 50.0))
+    header = replace(HEADER, canvas=(500, 6000), faces=(FaceEntry(quad), HEADER.faces[0]))
+    strips = [inside for _, inside in sealing._strips(header)]
+    assert len(strips) > 2 and np.array_equal(np.concatenate(strips), region(header))
+    tracemalloc.start()
+    record = seal(header, KEY, sealing.of_pixels(header, photo, hidden, None))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < photo.size // 6  # which is half a map of one byte a pixel
+    contents = unseal(decode(record), container.payload(record), KEY)
+    assert (sealing.mended(header, contents, hidden, None) == photo).all()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 16_311, 16_312, 65_536, 300_000])
+def test_the_length_of_a_payload_is_known_beforehand(size, monkeypatch):
+    said = []
+    monkeypatch.setattr("anonface.sealing.encode", lambda *args: said.append(args[2]) or encode(*args))
+    record = seal(HEADER, KEY, Contents("file", bytes(32), ".jpg", bytes(size)))
+    assert said == [len(container.payload(record))]
 
 
 def test_headers_hold_no_trace_of_the_original():
