@@ -19,12 +19,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface import carriers, container, sealing
+from anonface import carriers, container, sealing, signals
 from anonface.container import FaceReport, Header, Tier
 from anonface.errors import (
     AnonfaceError,
@@ -37,6 +37,7 @@ from anonface.errors import (
     UsageError,
     WeightsError,
     WrongKeyError,
+    reason,
     remedy,
 )
 from anonface.imagefile import (
@@ -61,7 +62,8 @@ if TYPE_CHECKING:
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
 Direction = Literal["anonymize", "recover"]
-State = Literal["done", "copied", "decoy", "skipped", "failed"]
+State = Literal["done", "copied", "decoy", "skipped", "failed", "not reached"]
+STATES: tuple[State, ...] = get_args(State)
 Verified = Literal["yes", "unknown", "no"]
 WRITTEN: tuple[State, ...] = ("done", "copied", "decoy")
 
@@ -75,8 +77,9 @@ OWN_FILES = {".anf"}
 
 QUALITY = 95
 
-_RESULT = re.compile(r"\.(anon|recovered)(\.\w+)$", re.IGNORECASE)
+_RESULT = re.compile(r"\.(anon|recovered|decoy)(\.\w+)$", re.IGNORECASE)
 _MARKS = {"anonymize": "anon", "recover": "recovered"}
+_DECOY = "decoy"
 _EXPECTED = {"anonymize": "", "recover": "anon"}
 _FIELDS = ("stem", "suffix", "mark", "ext")
 DEFAULT_NAME = "{stem}.{mark}{ext}"
@@ -313,6 +316,8 @@ class Recovering:
         if self._tier(opened) == "file":
             target = self._original_target(opened, target)
             return [(target, treated.result.original)]  # type: ignore[attr-defined]
+        if treated.verified == "no" and self.original_suffix:
+            target = _checked(_decoy_name(target), opened)
         return [(target, _encoded(target, opened.decoded, treated.result.pixels, self.quality))]
 
     def _key(self, header: Header | None) -> Key:
@@ -327,14 +332,25 @@ class Recovering:
         suffix = opened.contents.suffix
         own = target.with_suffix(suffix)
         if self.original_suffix:
-            check_target(own, opened.source, overwrite=True)  # whether it exists is seen when it is written
-            return own
+            return _checked(own, opened)
         if _same_format(target.suffix) != _same_format(suffix):
             raise UsageError(
                 f"the sealed original is a {suffix or 'file without a suffix'}, {str(target)!r} names another format",
                 f"name it {own}, or give a folder",
             )
         return target
+
+
+def _checked(target: Path, opened: Opened) -> Path:
+    """A name that was not known when the run was laid out; whether it exists is seen when it is written."""
+    check_target(target, opened.source, overwrite=True)
+    return target
+
+
+def _decoy_name(target: Path) -> Path:
+    """photo.recovered.png -> photo.decoy.png, so that no decoy stands where a recovery belongs."""
+    name = Path(_RESULT.sub(r"\2", target.name))
+    return target.with_name(f"{name.stem}.{_DECOY}{name.suffix}")
 
 
 def _made(engine: Engine | Callable[[], Engine]) -> Engine:
@@ -484,7 +500,8 @@ def recover(
             plausible person, and nobody can tell.
         decoy: under a wrong key, let the networks make of it what they can.
         stateless: recover a photo file from pixels and key alone, whatever record it carries.
-        original_suffix: a sealed original replaces the suffix of ``output`` by its own; else the two must agree.
+        original_suffix: a sealed original replaces the suffix of ``output`` by its own, and a decoy is called so; else
+            the name stays as it is, and the suffix must agree.
         faces: as in :func:`anonymize`, for photos without a record; a record says it itself.
         quality, overwrite, max_pixels: as in :func:`anonymize`.
 
@@ -561,7 +578,9 @@ def rekey(
     """
     check_target(target, source, overwrite)
     data = read_file(source)
-    record = read_record(source, data)
+    record = carriers.expect(
+        data, str(source), "name its sidecar, if it has one; a photo made with --stateless keeps its key for good"
+    )
     header = container.decode(record)
     chosen = old(header) if callable(old) else old
     if chosen == new:
@@ -646,7 +665,7 @@ def write_files(files: Sequence[tuple[Path, Content]], overwrite: bool) -> None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"the folder {file.parent} cannot be made: {error.strerror}", remedy(error)) from error
+            raise OutputError(f"the folder {file.parent} cannot be made: {reason(error)}", remedy(error)) from error
     write_together(files, overwrite)
 
 
@@ -780,20 +799,38 @@ def find(paths: Sequence[str], direction: Direction, recursive: bool) -> list[tu
 
 
 def _matching(pattern: str, direction: Direction) -> tuple[Path, list[Path]]:
-    files = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (Path.glob shows hidden files)
-    taken = [file for file in files if file.is_file() and (direction == "recover" or not _RESULT.search(file.name))]
+    taken = [file for file in _matches(pattern) if direction == "recover" or not _mark(file)]
     return _fixed_part(pattern), taken
+
+
+def _matches(pattern: str) -> list[Path]:
+    files = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (Path.glob shows hidden files)
+    return [file for file in files if file.is_file()]
 
 
 def _fixed_part(pattern: str) -> Path:
     return Path(*itertools.takewhile(lambda part: not _MAGIC.search(part), Path(pattern).parts))
 
 
-def passed_over(paths: Sequence[str], recursive: bool) -> dict[str, int]:
-    """How many files of the folders among ``paths`` are taken for no photos, by their suffixes, most first."""
-    files = {os.path.realpath(file): file for path in paths if Path(path).is_dir() for file in _files(path, recursive)}
-    suffixes = Counter(file.suffix.lower() for file in files.values())
-    return {suffix: count for suffix, count in suffixes.most_common() if suffix not in SEARCHED | OWN_FILES}
+def passed_over(paths: Sequence[str], direction: Direction, recursive: bool) -> dict[str, int]:
+    """How many files of the folders and patterns among ``paths`` are not taken, by their suffixes, most first.
+
+    Those are what is no photo by its suffix, this program's own results (".anon.png"), and where results are wanted,
+    all other photos.
+    """
+    left: dict[str, str] = {}
+    for path in paths:
+        if _is_pattern(path):
+            files, taken = _matches(path), _matching(path, direction)[1]
+        elif Path(path).is_dir():
+            files, taken = _files(path, recursive), _inside(Path(path), direction, recursive)
+        else:
+            continue
+        for file in set(files) - set(taken):
+            mark = _mark(file)
+            left[os.path.realpath(file)] = f"{mark and '.'}{mark}{file.suffix.lower()}"
+    suffixes = Counter(suffix for suffix in left.values() if suffix not in OWN_FILES)
+    return dict(sorted(suffixes.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _inside(folder: Path, direction: Direction, recursive: bool) -> list[Path]:
@@ -811,7 +848,7 @@ def _files(folder: str | Path, recursive: bool) -> list[Path]:
 
 
 def _mark(file: Path) -> str:
-    """The mark of this program's results, "anon" or "recovered"; nothing on other names."""
+    """The mark of this program's results, "anon", "recovered" or "decoy"; nothing on other names."""
     result = _RESULT.search(file.name)
     return result[1].lower() if result else ""
 
@@ -853,7 +890,7 @@ def _is_folder(chosen: str) -> bool:
     return Path(chosen).is_dir() or chosen.endswith(("/", os.sep))
 
 
-def _existing(job: Job) -> Path | None:
+def existing(job: Job) -> Path | None:
     """The job's result, if it is there; a recovered photo's suffix may be its original's."""
     if job.direction == "anonymize" or job.named:
         return job.target if job.target.exists() else None
@@ -934,7 +971,12 @@ class Outcome:
             "tier": self.tier or None,
             "seconds": round(self.seconds, 3),
             "faces": [
-                {"index": face.index, "kind": face.kind, "reason": face.reason, "box": [round(v, 1) for v in face.box]}
+                {
+                    "index": face.index,
+                    "kind": face.kind,
+                    "reason": face.reason,
+                    "box" if face.seen else "crop": [round(v, 1) for v in face.box],
+                }
                 for face in self.faces
             ],
             "warnings": list(self.notes),
@@ -946,7 +988,10 @@ class Outcome:
     def resume(cls, job: Job, record: Record) -> Outcome:
         """What an earlier run noted about a photo that it finished."""
         faces = [
-            FaceReport(face["index"], face["kind"], tuple(face["box"]), face["reason"]) for face in record["faces"]
+            FaceReport(
+                face["index"], face["kind"], tuple(face.get("box") or face["crop"]), face["reason"], "box" in face
+            )
+            for face in record["faces"]
         ]
         job = job.written_as(Path(record["output"]))
         return cls(
@@ -984,7 +1029,7 @@ class Rules:
         for job in jobs:
             if self.journal and (record := self.journal.finished(job.outputs)):
                 tell(Outcome.resume(job, record))
-            elif self.skip_existing and (there := _existing(job)):
+            elif self.skip_existing and (there := existing(job)):
                 tell(Outcome(job, "skipped", notes=(f"{str(there)!r} exists",)))
             else:
                 try:
@@ -1047,7 +1092,8 @@ def run(
     """Do the jobs in their order: photos are read ahead and written behind while the device works on one.
 
     All outputs are checked before the first photo; a photo that fails stops no other. An interrupt discards the photo
-    that the device has in hand, and those behind it are written to their end and told before it goes on its way.
+    that the device has in hand, and those behind it are written to their end and told before it goes on its way. What
+    is raised after :mod:`anonface.signals` has received one is taken for it.
 
     Args:
         tell: called once a photo, in the order of the jobs save those that need no work, which come first.
@@ -1078,6 +1124,7 @@ def run(
     try:
         ends = False
         while (waiting or ahead) and not ends:
+            signals.heed()
             read_ahead()
             hand = ahead.popleft()
             behind.append(hand)
@@ -1111,12 +1158,14 @@ def _treat(hand: _InHand, task: Task, rules: Rules, pool: ThreadPoolExecutor, cl
     try:
         task.ready(opened)
     except Exception as raised:
+        signals.heed()
         hand.outcome = rules.failed(hand.job, raised, ends=True)
         return True
     started = time.perf_counter()
     try:
         treated = task.treat(opened)
     except Exception as raised:
+        signals.heed()
         hand.outcome = rules.failed(hand.job, raised, seconds + time.perf_counter() - started)
         return hand.outcome.ends
     hand.written = pool.submit(close, hand, opened, treated, seconds + time.perf_counter() - started)

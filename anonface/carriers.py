@@ -21,6 +21,7 @@ JPEG_START, JPEG_ID, JPEG_APP9, JPEG_COMMENT = b"\xff\xd8", b"ANONFACE\0", 0xE9,
 WEBP_TYPE = b"ANFC"
 PNG_PIECE = 1024 * 1024  # bytes of the record a chunk; some readers refuse chunks above 8 MB
 JPEG_PIECE = 0xFFFF - 2 - len(JPEG_ID)
+_TO_RECOVER = "`recover` takes its --sidecar, or --stateless if it was made so"
 
 
 def embed(image: bytes, record: bytes) -> bytes:
@@ -55,21 +56,19 @@ def extract(image: bytes) -> bytes | None:
     return b"".join(pieces) if pieces else None
 
 
-def expect(image: bytes, name: str) -> bytes:
+def expect(image: bytes, name: str, hint: str = _TO_RECOVER) -> bytes:
     """:func:`extract` where there must be a record.
 
     Args:
         name: the file's, for messages.
+        hint: what can be done where there is none.
 
     Raises:
         ContainerError: there is none, or the file's structure is broken.
     """
     record = extract(image)
     if record is None:
-        raise ContainerError(
-            f"{name!r} carries no anonface record (saving it with another program drops it)",
-            "`recover` takes its --sidecar, or --stateless if it was made so",
-        )
+        raise ContainerError(f"{name!r} carries no anonface record (saving it with another program drops it)", hint)
     return record
 
 
@@ -79,7 +78,7 @@ def describe(image: bytes, name: str) -> dict[str, Any]:
     Raises:
         ContainerError: as :func:`expect` and :func:`anonface.container.decode`.
     """
-    record = expect(image, name)
+    record = expect(image, name, "name its sidecar, if it has one; of a photo made with --stateless nothing is known")
     header = decode(record)
     needs = ["the passphrase" if header.kdf else "the key file"]
     if header.tier == "face":

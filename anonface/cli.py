@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from anonface import signals
 from anonface.errors import (
     AnonfaceError,
     ImageError,
@@ -36,15 +37,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from anonface.batch import Anonymizing, Job, Outcome, Recovering
+    from anonface.batch import Anonymizing, Direction, Job, Outcome, Recovering
     from anonface.container import Header
     from anonface.download import Progress
-    from anonface.journal import Journal
+    from anonface.journal import Journal, Terms
     from anonface.keys import Argon2, Key
     from anonface.pipeline import Chosen, Engine
     from anonface.weights import Status
 
 INTERRUPTED, TERMINATED = 130, 143
+ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
@@ -113,7 +115,12 @@ Name = Annotated[
     str | None, typer.Option(help="Names of results; {stem}, {suffix}, {mark}, {ext}. Default: {stem}.{mark}{ext}.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the same command where it was killed or failed.")]
-Report = Annotated[Path | None, typer.Option(help="Write what became of each photo into this JSON file.")]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write what became of each photo into this JSON file; --resume and --skip-existing replace an earlier one."
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(min=1, help="Photos read ahead and written behind (1), or on Ray processes (one a GPU or node)."),
@@ -141,10 +148,7 @@ class Session:
 
 def main() -> None:
     """Entry point of the ``anonface`` command."""
-    import signal
-
-    # As an exception, so that a terminated run tidies up and reports as an interrupted one does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    signals.listen()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -156,24 +160,34 @@ def run(args: Sequence[str]) -> int:
     _forbid_core_dumps()
     session = Session(as_json="--json" in args)
     command = typer.main.get_command(app)
+    failure: AnonfaceError
     try:
-        code = command.main(list(args) or ["--help"], prog_name="anonface", standalone_mode=False, obj=session) or 0
-        if code == INTERRUPTED:
-            _say("anonface: interrupted")
+        code: int = command.main(list(args) or ["--help"], "anonface", standalone_mode=False, obj=session) or 0
+        if code in ENDED_BY:
+            _say(f"anonface: {ENDED_BY[code]}")
         return code
-    except typer.Abort:
-        _say("anonface: interrupted")
-        return INTERRUPTED
+    except (typer.Abort, KeyboardInterrupt):
+        return _end(signals.exit_code() or INTERRUPTED, session)
     except typer.TyperException as error:
-        failure: AnonfaceError = UsageError(_sentence(error.format_message()), _usage_hint(error))
+        failure = UsageError(_sentence(error.format_message()), _usage_hint(error))
     except Exception as error:
         from anonface.batch import explained
 
+        if code := signals.exit_code():
+            return _end(code, session)
         failure = explained(error)
     _complain(failure, session)
     if session.as_json:
         _print_json({"exit": failure.exit_code, "error": _error_json(failure)})
     return failure.exit_code
+
+
+def _end(code: int, session: Session) -> int:
+    """Say that a signal ended the command, whatever it was doing."""
+    _say(f"anonface: {ENDED_BY[code]}")
+    if session.as_json:
+        _print_json({"exit": code, "error": _ended_json(code)})
+    return code
 
 
 def _forbid_core_dumps() -> None:
@@ -221,8 +235,8 @@ def keygen(
     _say(f"anonface: made {file}; without it no photo made under it leads back")
 
 
-def _passphrase(file: Path | None, *, twice: bool = False) -> str:
-    """From the file, the environment or the terminal, in this order.
+def _passphrase(file: Path | None, *, twice: bool = False, option: str = "--passphrase-file") -> str:
+    """From the file that ``option`` names, the environment or the terminal, in this order.
 
     Raises:
         KeyFileError: none of them has one.
@@ -233,20 +247,20 @@ def _passphrase(file: Path | None, *, twice: bool = False) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise KeyFileError(f"the passphrase file {file} cannot be read: {error}") from error
     else:
-        text = os.environ.get("ANONFACE_PASSPHRASE") or _asked(twice)
+        text = os.environ.get("ANONFACE_PASSPHRASE") or _asked(twice, option)
     if not text:
         raise KeyFileError("the passphrase is empty")
     return text
 
 
-def _asked(twice: bool) -> str:
+def _asked(twice: bool, option: str) -> str:
     if not sys.stdin.isatty():
-        raise KeyFileError("a passphrase is needed", "set ANONFACE_PASSPHRASE or use --passphrase-file")
+        raise KeyFileError("a passphrase is needed", f"set ANONFACE_PASSPHRASE or use {option}")
     answer: str = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
     return answer
 
 
-def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool) -> Key:
+def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool, option: str = "--passphrase-file") -> Key:
     from anonface.keys import MAX_KEY_FILE, WRAPPED_PREFIX, Key, loose_permissions
 
     try:
@@ -261,11 +275,11 @@ def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool) -> Key:
         raise KeyFileError(f"key file {str(file)!r} can be read by others", f"chmod 600 {file}")
     wrapped = data.lstrip().upper().startswith(WRAPPED_PREFIX.encode())
     try:
-        key = Key.from_bytes(data, _passphrase(passphrase_file) if wrapped else None)
+        key = Key.from_bytes(data, _passphrase(passphrase_file, option=option) if wrapped else None)
     except KeyFileError as error:
         raise KeyFileError(f"key file {str(file)!r}: {error.message}", error.hint) from error
     if passphrase_file and not wrapped:
-        raise UsageError(f"key file {str(file)!r} is not wrapped in a passphrase", "leave --passphrase-file out")
+        raise UsageError(f"key file {str(file)!r} is not wrapped in a passphrase", f"leave {option} out")
     if loose:
         _say(f"anonface: warning: key file {str(file)!r} can be read by others (chmod 600 mends it)")
     return key
@@ -273,9 +287,13 @@ def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool) -> Key:
 
 @dataclass
 class Secret:
-    """A key file's key, or a passphrase: its key depends on each photo's stretching parameters."""
+    """A key file's key, or a passphrase: its key depends on each photo's stretching parameters.
+
+    ``option`` is the one that names the key file.
+    """
 
     key: Key | None
+    option: str
     passphrase: str = ""
     stretched: dict[Argon2, Key] = field(default_factory=dict)
     one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
@@ -296,11 +314,16 @@ class Secret:
         kdf = header.kdf if header else None
         if self.key:
             if kdf:
-                raise KeyFileError("this photo was made under a passphrase, not a key file", "leave --key-file out")
+                raise KeyFileError("this photo was made under a passphrase, not a key file", f"leave {self.option} out")
             return self.key
         if kdf is None:
-            raise KeyFileError("this photo was made under a key file, not a bare passphrase", "name it with --key-file")
+            hint = f"name it with {self.option}"
+            raise KeyFileError("this photo was made under a key file, not a bare passphrase", hint)
         return self._stretch(kdf)
+
+    def made(self, mark: str, salt: bytes, kdf: Argon2 | None) -> bool:
+        """Whether a journal's mark is of this key."""
+        return bool(self.key) == (kdf is None) and self.under(kdf).mark(salt).hex() == mark
 
     def _stretch(self, kdf: Argon2) -> Key:
         from anonface.keys import Key
@@ -319,6 +342,7 @@ class KeySource:
     passphrase_file: Path | None
     strict: bool
     stateless: bool = False
+    option: str = "--key-file"
 
     def fresh(self) -> Argon2 | None:
         """How a bare passphrase is stretched, once a run."""
@@ -333,7 +357,7 @@ class KeySource:
             KeyFileError: it cannot be had.
         """
         if self.key_file:
-            return Secret(_key_of_file(self.key_file, self.passphrase_file, self.strict))
+            return Secret(_key_of_file(self.key_file, self.passphrase_file, self.strict), self.option)
         if self.stateless:
             raise UsageError(
                 "--stateless needs a key file: a bare passphrase's salt would have to be stored in the photo",
@@ -342,9 +366,9 @@ class KeySource:
         if not (self.passphrase_file or os.environ.get("ANONFACE_PASSPHRASE") or sys.stdin.isatty()):
             raise KeyFileError(
                 "no key is given",
-                "--key-file FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
+                f"{self.option} FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
             )
-        return Secret(None, _passphrase(self.passphrase_file))
+        return Secret(None, self.option, _passphrase(self.passphrase_file))
 
     def elsewhere(self) -> KeySource:
         """The same for a process with another working directory."""
@@ -670,11 +694,15 @@ class Order:
     workers: int | None
 
 
-# Options that change neither what a run makes nor where: the journal is the same without them.
+# Options that say which run this is, and those that change nothing of a photo that is written.
+_OF_THE_RUN = ("paths", "output")
 _OF_NO_CONSEQUENCE = {
     *("overwrite", "skip_existing", "resume", "report", "sheet", "workers", "runs_on", "device", "batch_size"),
-    *("offline", "as_json", "strict_keys"),
+    *("offline", "as_json", "strict_keys", "key_file", "passphrase_file", "no_face", "max_pixels"),
 }
+
+
+_UNDONE = ("failed", "not reached")
 
 
 def _do(
@@ -691,15 +719,27 @@ def _do(
 
     session: Session = ctx.obj
     if order.report:
-        _check_report(order.report, jobs, order.overwrite or (order.resume and _is_report(order.report)))
+        again = (order.resume or order.skip_existing) and _is_report(order.report)
+        _check_report(order.report, jobs, order.overwrite or again)
     if settings.keep_faces:
         batch.find([str(settings.keep_faces)], "anonymize", recursive=True)
-    passed_over = _passed_over(ctx)
-    journal = _journal(ctx, order.resume) if len(jobs) > 1 else None
-    rules = batch.Rules(order.overwrite, order.skip_existing, order.skip_faceless, journal)
+    passed_over = _passed_over(ctx, jobs[0].direction)
+    secret = None if order.runs_on == "ray" else keys.secret()
     kdf = keys.fresh()
+    file = _journal_file(ctx) if len(jobs) > 1 else None
+    begun = file is not None and file.exists()
+    skip = order.skip_existing
+    if order.resume and not begun and not order.overwrite and all(map(batch.existing, jobs)):
+        _say("anonface: note: no run was cut short, and all results are there: nothing is left to do")
+        skip = True
+    elif order.resume and not begun and file:
+        _say("anonface: note: there is nothing to resume; the run begins at its beginning")
+    journal = _journal(ctx, file, secret, kdf, order.resume) if file else None
+    if journal and kdf:
+        kdf = _kdf(journal.terms)
+    rules = batch.Rules(order.overwrite, skip, order.skip_faceless, journal)
     engine = LazyEngine(settings)
-    task = None if order.runs_on == "ray" else making(keys.secret(), kdf, engine, options)
+    task = making(secret, kdf, engine, options) if secret else None
     outcomes: list[Outcome] = []
     started = time.monotonic()
     code = 0
@@ -731,19 +771,29 @@ def _do(
                 gpu = None if settings.device == "auto" else settings.device.startswith("cuda")
                 with redirect_stdout(sys.stderr):  # Ray has its own things to say
                     cluster.run(jobs, make, tell, rules, workers=order.workers, gpu=gpu)
-        except AnonfaceError as error:
-            fatal = error
         except KeyboardInterrupt:
-            code = INTERRUPTED
-        except SystemExit:
-            code = TERMINATED
+            code = signals.exit_code() or INTERRUPTED
+        except AnonfaceError as error:
+            code = signals.exit_code()
+            fatal = None if code else error
+        except Exception:
+            code = signals.exit_code()
+            if not code:
+                raise
+    reached = {outcome.job.source for outcome in outcomes}
+    outcomes += [batch.Outcome(job, "not reached") for job in jobs if job.source not in reached]
     complete = not (code or fatal or any(outcome.error for outcome in outcomes))
     if journal and complete:
         journal.remove()
     if len(jobs) > 1:
-        if journal and not complete and any(outcome.state in batch.WRITTEN for outcome in outcomes):
+        # what is there already, a later run would refuse again
+        rest = [o for o in outcomes if o.state in _UNDONE and (order.overwrite or not batch.existing(o.job))]
+        if journal and rest and any(outcome.state in batch.WRITTEN for outcome in outcomes):
             _say("anonface: the same command with --resume goes on with the rest")
-        _sum_up(outcomes, len(jobs), time.monotonic() - started, fatal)
+        _sum_up(outcomes, time.monotonic() - started, fatal)
+    if blind := sum(o.job.direction == "recover" and o.state == "done" and o.verified == "unknown" for o in outcomes):
+        unsealed = f"nothing was sealed in {_count(blind, 'photo')}"
+        _say(f"anonface: note: {unsealed}, so nobody can tell whether the key was right")
     if fatal:
         _complain(fatal, session, about)
         code = code or fatal.exit_code
@@ -753,7 +803,7 @@ def _do(
         "exit": code,
         "device": engine.device_name if task else "ray",
         "seconds": round(time.monotonic() - started, 3),
-        "error": _error_json(fatal) if fatal else None,
+        "error": _error_json(fatal) if fatal else _ended_json(code) if code in ENDED_BY else None,
         "passed_over": passed_over,
         "photos": [outcome.record() for outcome in outcomes],
     }
@@ -766,36 +816,102 @@ def _do(
     return code, outcomes
 
 
-def _passed_over(ctx: typer.Context) -> dict[str, int]:
-    """Say how many files of the folders named are no photos by their suffixes, and return how many of which."""
-    from anonface.batch import passed_over
+def _passed_over(ctx: typer.Context, direction: Direction = "anonymize") -> dict[str, int]:
+    """Say how many files of the folders named are not taken, and return how many of which suffix."""
+    from anonface.batch import SEARCHED, passed_over
 
-    found = passed_over(ctx.params["paths"], ctx.params["recursive"])
+    found = passed_over(ctx.params["paths"], direction, ctx.params["recursive"])
+    kinds: dict[str, dict[str, int]] = {}
+    for suffix, count in found.items():
+        photo = Path(f"photo{suffix}").suffix in SEARCHED
+        why = "no photos by name" if not photo else "results" if suffix.count(".") > 1 else "not named *.anon.*"
+        kinds.setdefault(why, {})[suffix] = count
     if found:
-        shown = [f"{count} {suffix or 'without a suffix'}" for suffix, count in found.items()]
-        shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
-        _say(
-            f"anonface: note: {_count(sum(found.values()), 'file')} passed over, no photos by name: {', '.join(shown)}"
-        )
+        parts = [f"{why}: {_suffixes(counts)}" for why, counts in kinds.items()]
+        _say(f"anonface: note: {_count(sum(found.values()), 'file')} passed over; {'; '.join(parts)}")
     return found
 
 
-def _journal(ctx: typer.Context, resume: bool) -> Journal | None:
-    """The journal of this command, beside its results; None where none can be kept."""
-    from anonface.batch import check_target, journal_folder
-    from anonface.journal import Journal, journal_path
+def _suffixes(counts: dict[str, int]) -> str:
+    shown = [f"{count} {suffix or 'without a suffix'}" for suffix, count in counts.items()]
+    shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
+    return ", ".join(shown)
 
-    params = {name: value for name, value in ctx.params.items() if name not in _OF_NO_CONSEQUENCE}
-    command = {"command": ctx.command.name, "folder": str(Path.cwd()), **params}
-    file = journal_path(journal_folder(params["paths"], params["output"]), command)
+
+def _journal_file(ctx: typer.Context) -> Path | None:
+    """Where the journal of this command lies, beside its results; None where none can be kept."""
+    from anonface.batch import check_target, journal_folder
+    from anonface.journal import journal_path
+
+    run = {name: ctx.params[name] for name in _OF_THE_RUN}
+    command = {"command": ctx.command.name, "folder": str(Path.cwd()), **run}
+    file = journal_path(journal_folder(ctx.params["paths"], ctx.params["output"]), command)
     try:
         check_target(file, None, overwrite=True)
     except OutputError as error:
         _say(f"anonface: warning: without a journal this run cannot be resumed: {error.message}")
         return None
-    if resume and not file.exists():
-        _say("anonface: note: there is nothing to resume; the run begins at its beginning")
-    return Journal(file, resume)
+    return file
+
+
+def _journal(ctx: typer.Context, file: Path, secret: Secret | None, kdf: Argon2 | None, resume: bool) -> Journal:
+    """The journal of this run, or of the one that it resumes.
+
+    Raises:
+        UsageError: that one was made under another key or other settings.
+    """
+    import json
+
+    from anonface.journal import Journal, Terms, earlier_runs
+    from anonface.keys import fresh_salt
+
+    left_out = {*_OF_NO_CONSEQUENCE, *_OF_THE_RUN}
+    params = {name: value for name, value in ctx.params.items() if name not in left_out}
+    settings = json.loads(json.dumps(params, default=str))
+    others: list[str] = []
+    same: list[Terms] = []
+    for terms in earlier_runs(file) if resume else ():
+        others = _differences(terms, settings, secret)
+        same += [terms] * (not others)
+    if same:
+        return Journal(file, same[-1], [terms.run for terms in same])
+    if others:
+        raise UsageError(
+            f"the run to be resumed had {'; '.join(others)}",
+            "give the same key and options; without --resume a run of its own begins",
+        )
+    salt = kdf.salt if kdf else fresh_salt()
+    mark = secret.under(kdf).mark(salt).hex() if secret else ""
+    costs = [kdf.memory_kib, kdf.iterations, kdf.lanes] if kdf else None
+    return Journal(file, Terms(salt.hex(), settings, mark, costs))
+
+
+def _kdf(terms: Terms) -> Argon2 | None:
+    """How the passphrase of a run is stretched."""
+    from anonface.keys import Argon2
+
+    return Argon2(bytes.fromhex(terms.run), *terms.stretched) if terms.stretched else None
+
+
+def _differences(terms: Terms, settings: dict[str, Any], secret: Secret | None) -> list[str]:
+    """In what an earlier run was another, in words. On a cluster nobody here knows the key."""
+    found = []
+    if secret and terms.mark and not secret.made(terms.mark, bytes.fromhex(terms.run), _kdf(terms)):
+        found.append("another key")
+    for name in sorted({*settings, *terms.settings}):
+        then, now = (_setting(values.get(name)) for values in (terms.settings, settings))
+        if then != now:
+            found.append(f"--{name.replace('_', '-')} {then}, not {now}")
+    return found
+
+
+def _setting(value: Any) -> str:
+    """A value as a user may have typed it."""
+    if value is None or value == []:
+        return "unsaid"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)
 
 
 def _check_report(file: Path, jobs: Sequence[Job], overwrite: bool) -> None:
@@ -893,15 +1009,13 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _sum_up(outcomes: Sequence[Outcome], planned: int, seconds: float, fatal: AnonfaceError | None) -> None:
-    by_state = {
-        state: [o for o in outcomes if o.state == state] for state in ("done", "copied", "decoy", "skipped", "failed")
-    }
+def _sum_up(outcomes: Sequence[Outcome], seconds: float, fatal: AnonfaceError | None) -> None:
+    from anonface.batch import STATES
+
+    number = Counter(outcome.state for outcome in outcomes)
     fates = [(word, "") for outcome in outcomes if outcome.state != "decoy" for word, _ in _fates(outcome)]
-    parts = [f"{len(found)} {state}" for state, found in by_state.items() if found]
-    if planned > len(outcomes):
-        parts.append(f"{planned - len(outcomes)} not reached")
-    _say(f"{_count(planned, 'photo')}: {', '.join(parts)}; {_tally(fates)} in {seconds:.1f} s")
+    parts = [f"{number[state]} {state}" for state in STATES if number[state]]
+    _say(f"{_count(len(outcomes), 'photo')}: {', '.join(parts)}; {_tally(fates)} in {seconds:.1f} s")
     if failures := [outcome for outcome in outcomes if outcome.error and outcome.error is not fatal]:
         width = max(len(_shown(outcome.job.source)) for outcome in failures)
         _say(f"{'exit':>4}  {'photo':{width}}  reason")
@@ -944,6 +1058,7 @@ def strip(
         Path | None, typer.Option("-o", "--output", help="Default: photo.anon.png -> photo.anon.stripped.png.")
     ] = None,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the photo without its record, every pixel as it is. That copy leads back to nobody's original."""
     from anonface.batch import strip as strip_photo
@@ -951,6 +1066,8 @@ def strip(
     target = output or file.with_name(f"{file.stem}.stripped{file.suffix}")
     strip_photo(file, target, overwrite=overwrite)
     _say(f"anonface: {str(target)!r} carries no record; {str(file)!r} still does")
+    if as_json:
+        _print_json({"exit": 0, "input": str(file), "output": str(target)})
 
 
 @app.command()
@@ -971,6 +1088,7 @@ def rekey(
     ] = None,
     strict_keys: StrictKeys = False,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Seal a photo under another key, every pixel as it is. Copies under the old key stay what they are.
 
@@ -980,19 +1098,22 @@ def rekey(
 
     target = output or file.with_name(f"{file.stem}.rekeyed{file.suffix}")
     _spare([old_key_file, new_key_file, passphrase_file, new_passphrase_file], [target])
-    old = KeySource(old_key_file, passphrase_file, strict_keys).secret()
-    new = _key_of_file(new_key_file, new_passphrase_file, strict_keys)
-    if rekey_photo(file, old.of, new, target, overwrite=overwrite) == "unknown":
+    old = KeySource(old_key_file, passphrase_file, strict_keys, option="--old-key-file").secret()
+    new = _key_of_file(new_key_file, new_passphrase_file, strict_keys, "--new-passphrase-file")
+    verified = rekey_photo(file, old.of, new, target, overwrite=overwrite)
+    if verified == "unknown":
         _say(f"anonface: warning: nothing is sealed in {str(file)!r}, so the old key could not be checked")
         _say(
             f"anonface: if it is the right one, {str(target)!r} leads back under the new key: recover it and look; "
             f"keep {str(file)!r} until then"
         )
-        return
-    _say(
-        f"anonface: {str(target)!r} answers to the new key; {str(file)!r} still answers to the old one: "
-        "delete it to take that away"
-    )
+    else:
+        _say(
+            f"anonface: {str(target)!r} answers to the new key; {str(file)!r} still answers to the old one: "
+            "delete it to take that away"
+        )
+    if as_json:
+        _print_json({"exit": 0, "input": str(file), "output": str(target), "verified": verified})
 
 
 @app.command(short_help="Make a contact sheet of photos.")
@@ -1451,6 +1572,10 @@ def _print_json(result: object) -> None:
 
 def _error_json(error: AnonfaceError) -> dict[str, Any]:
     return {"code": error.exit_code, "message": error.message, "hint": error.hint}
+
+
+def _ended_json(code: int) -> dict[str, Any]:
+    return {"code": code, "message": ENDED_BY[code], "hint": ""}
 
 
 def _complain(error: AnonfaceError, session: Session, about: Path | None = None) -> None:

@@ -99,14 +99,16 @@ class FaceReport:
     Args:
         index: its number in the photo, counted from 0, from top-left to bottom-right.
         kind: "synth", "mosaic", or "kept" for a face that was left as it is.
-        box: where it was seen, (x, y, w, h) in pixels.
+        box: (x, y, w, h) in pixels: where it was seen, or where its crop lies.
         reason: why it was not synthesised.
+        seen: which of the two; records know nothing but crops.
     """
 
     index: int
     kind: str
     box: tuple[float, float, float, float]
     reason: str = ""
+    seen: bool = True
 
 
 @dataclass(frozen=True)
@@ -156,18 +158,21 @@ class Header:
         return self.seal.tier if self.seal else "none"
 
     def reports(self) -> list[FaceReport]:
-        """What can be said of the faces long after; boxes are those of the quads."""
+        """What can be said of the faces long after; boxes are those around the quads."""
         reports = []
         for index, face in enumerate(self.faces):
             xs, ys = zip(*face.quad, strict=True)
             box = (min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys))
             reason = "" if face.kind == "synth" else "covered by a mosaic, which nothing undoes"
-            reports.append(FaceReport(index, face.kind, box, reason))
+            reports.append(FaceReport(index, face.kind, box, reason, seen=False))
         return reports
 
 
-def encode(header: Header, payload: Iterable[bytes] = ()) -> bytes:
+def encode(header: Header, payload: Iterable[bytes] = (), expected: int = 0) -> bytes:
     """Header and the pieces of a payload -> record. Pieces are taken one by one: the payload is held once.
+
+    Args:
+        expected: the payload's length in bytes where it is known, so that no more memory is taken than it needs.
 
     Raises:
         LimitError: the header takes more than 64 KiB (some 1,900 faces).
@@ -176,10 +181,14 @@ def encode(header: Header, payload: Iterable[bytes] = ()) -> bytes:
     head = bound(header)
     digest, length = hashlib.sha256(), 0
     record = io.BytesIO()
+    if expected:
+        record.seek(len(head) + _FIXED_TAIL + expected - 1)
+        record.write(b"\0")
     record.seek(len(head) + _FIXED_TAIL)
     for piece in payload:
         digest.update(piece)
         length += record.write(piece)
+    record.truncate()
     if bool(length) != bool(header.seal):
         raise ValueError("a payload and its seal go together")
     head += struct.pack(">Q", length) + digest.digest()

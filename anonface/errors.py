@@ -15,7 +15,7 @@ _REMEDIES = {
     errno.ENOSPC: "free some space or write elsewhere",
     errno.EDQUOT: "free some of your quota or write elsewhere",
     errno.EFBIG: "files of that size are not allowed there: write elsewhere",
-    errno.ENOENT: "no file can be made there: choose another folder",
+    errno.ENOENT: "choose another folder",
     errno.ENOTDIR: "a part of its path is no folder: choose another",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
@@ -95,6 +95,13 @@ class DeviceError(AnonfaceError):
     """The chosen device is absent, was lost, or ran out of memory."""
 
     exit_code = 70
+
+
+def reason(error: OSError | ValueError) -> str:
+    """Why a file cannot be written, as the operating system says it; but what is to be made is never missing."""
+    if isinstance(error, OSError) and error.errno == errno.ENOENT:
+        return "no file can be made there"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def remedy(error: Exception) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anonface import deepcolour, metadata
-from anonface.errors import AnonfaceError, ImageError, LimitError, OutputError, UsageError, remedy
+from anonface.errors import AnonfaceError, ImageError, LimitError, OutputError, UsageError, reason, remedy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,6 +60,7 @@ class Photo:
         deep: uint16 [H, W, 3], or [H, W, 4] with alpha: what ``pixels`` and ``alpha`` were rounded from, or None for a
             photo of 8 bits a channel.
         exposure: an EXIF block that says how the photo was taken, or None; see :func:`metadata.exposure`.
+        grey: the file had one channel for all colours, of 8 bits or of 1.
     """
 
     pixels: NDArray[np.uint8]
@@ -69,6 +70,7 @@ class Photo:
     notes: tuple[str, ...] = ()
     deep: NDArray[np.uint16] | None = None
     exposure: bytes | None = None
+    grey: bool = False
 
 
 def read_file(path: PathLike) -> bytes:
@@ -159,7 +161,10 @@ def encode_photo(photo: Photo, format: str = "png", quality: int = 95, keep_meta
     exif = photo.exposure if keep_metadata else None
     if photo.deep is not None and format == "png":
         return deepcolour.encode_png(photo.deep, photo.pixels, photo.icc, exif)
-    planes = photo.pixels if photo.alpha is None else np.dstack([photo.pixels, photo.alpha])
+    colours = photo.pixels
+    if photo.grey and format != "webp" and (colours == colours[..., :1]).all():
+        colours = colours[..., 0]
+    planes = colours if photo.alpha is None else np.dstack([colours, photo.alpha])
     options: dict[str, dict[str, Any]] = {
         "png": {"compress_level": 3},  # a third of level 6's time for 2 % more bytes
         "webp": {"lossless": True, "exact": True, "method": 0},
@@ -190,7 +195,7 @@ def check_output(path: PathLike, inputs: Iterable[PathLike] = (), overwrite: boo
     except FileNotFoundError:
         found = None
     except (OSError, ValueError) as error:
-        raise OutputError(f"{name!r} cannot be written: {_reason(error)}", remedy(error)) from None
+        raise OutputError(f"{name!r} cannot be written: {reason(error)}", remedy(error)) from None
     if found:
         if stat.S_ISLNK(found.st_mode):
             raise OutputError(f"{name!r} is a symbolic link, which is never written through", "name its target")
@@ -226,7 +231,7 @@ def check_folder(folder: Path) -> None:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         probe.unlink()
     except OSError as error:
-        raise OutputError(f"the folder {str(folder)!r} is not writable: {_reason(error)}", remedy(error)) from None
+        raise OutputError(f"the folder {str(folder)!r} is not writable: {reason(error)}", remedy(error)) from None
 
 
 def write_atomic(path: PathLike, data: bytes, overwrite: bool = False) -> None:
@@ -269,8 +274,7 @@ def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = 
                 f"{str(target)!r} was written by somebody else meanwhile", "choose another output"
             ) from None
         if isinstance(error, OSError):
-            reason = _reason(error)
-            raise OutputError(f"{str(target)!r} cannot be written: {reason}", remedy(error)) from None
+            raise OutputError(f"{str(target)!r} cannot be written: {reason(error)}", remedy(error)) from None
         raise
     finally:
         for _, temporary, _ in parts:
@@ -322,7 +326,7 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
     gamma = image.info.get("gamma", SRGB_GAMMA)
     if not icc and "srgb" not in image.info and abs(gamma - SRGB_GAMMA) > 0.01:
         notes.append(f"a gamma of {gamma:.3g} was left out, so that it may look lighter or darker")
-    alpha = None
+    alpha, grey = None, False
     deep = deepcolour.read(image, data, kind, label)
     if deep is not None:
         kept = metadata.colour_profile(icc) if icc else None
@@ -333,19 +337,21 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
         pixels, alpha = planes[..., :3], planes[..., 3] if planes.shape[2] == 4 else None
         notes.append("16 bits a channel are kept in PNG outputs, outside of faces")
     else:
+        grey = image.mode in ("1", "L", "LA")
         if image.has_transparency_data:
             image = image.convert("RGBA")
             alpha = _upright(np.asarray(image.getchannel("A")), orientation)
         if image.mode == "RGBA":
             image = image.convert("RGB")
         image, icc, remarks = _to_rgb(image, icc)
+        grey = grey and icc is None
         pixels = _upright(np.asarray(image), orientation)
         notes += remarks
     if kind in ("AVIF", "HEIF") and _is_deep_heif(image, data):
         notes.append("more than 8 bits a channel were reduced to 8")
     if trailing := metadata.bytes_behind(data, kind):
         notes.append(f"{trailing} bytes behind the picture were left out")
-    return Photo(pixels, alpha, icc, kind.lower(), tuple(notes), deep, exposure)
+    return Photo(pixels, alpha, icc, kind.lower(), tuple(notes), deep, exposure, grey)
 
 
 def _open(data: bytes) -> Image:

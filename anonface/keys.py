@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
-from anonface.errors import KeyFileError, LimitError, OutputError, remedy
+from anonface.errors import KeyFileError, LimitError, OutputError, reason, remedy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -257,6 +257,10 @@ class Key(_Secret):
         """
         return self.photo(salt).face(salt, backend, index)
 
+    def mark(self, salt: bytes) -> bytes:
+        """32 public bytes that tell this key from others beside the same salt, and nothing beside another."""
+        return self.face(salt, "journal", 0).derive("key-mark")
+
     def photo(self, salt: bytes) -> PhotoKey:
         """The key's share in the photos of one salt."""
         return PhotoKey(salt, hmac.digest(salt, self._secret, "sha256"))
@@ -330,7 +334,7 @@ class FaceKey(_Secret):
 
 def write_key_file(path: PathLike, key: Key, passphrase: str | None = None) -> None:
     """Write a key as one line into a new file that its owner alone can read (mode 0600), wrapped where a passphrase
-    is given. An existing file is never touched.
+    is given. Folders that its path lacks are made; an existing file is never touched.
 
     Raises:
         KeyFileError: the passphrase is empty or is not text.
@@ -339,12 +343,14 @@ def write_key_file(path: PathLike, key: Key, passphrase: str | None = None) -> N
     line = key.to_text() if passphrase is None else key.wrap(passphrase, Argon2.fresh())
     name = os.fsdecode(path)
     try:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
+    except FileExistsError as error:
+        if error.filename != name:
+            raise OutputError(f"{name!r} cannot be written: {error.filename!r} is no folder", remedy(error)) from None
         raise OutputError(f"{name!r} exists", "keys are never overwritten: choose another name") from None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise OutputError(f"{name!r} cannot be written: {reason}", remedy(error)) from None
+        raise OutputError(f"{name!r} cannot be written: {reason(error)}", remedy(error)) from None
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(line + "\n")
@@ -353,7 +359,7 @@ def write_key_file(path: PathLike, key: Key, passphrase: str | None = None) -> N
     except BaseException as error:
         Path(name).unlink()  # half a key is worse than none
         if isinstance(error, OSError):
-            raise OutputError(f"{name!r} cannot be written: {error.strerror}", remedy(error)) from None
+            raise OutputError(f"{name!r} cannot be written: {reason(error)}", remedy(error)) from None
         raise
 
 

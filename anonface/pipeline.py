@@ -199,7 +199,7 @@ class Engine:
         keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
         cuts = [self._cut(pixels, quad, parser) for quad in synth]
         result = self._replace(pixels, cuts, keys, backend, backend.recover)
-        return Recovered(result, _report(found, kept))
+        return Recovered(result, header.reports() if header else _report(found, kept))
 
     def _fitting(self, header: Header, pixels: Pixels) -> tuple[Backend, str]:
         """The backend under the header's parameters, and the header's parser."""

@@ -29,6 +29,7 @@ Mask = NDArray[np.bool_]
 OWN, CARRIED, WITHHELD = range(3)  # the networks' key: the master's own, in the payload, nowhere
 SUFFIX = re.compile(r"(\.[A-Za-z0-9]{1,15})?")
 _INTACT = "use the picture that was written with it, or one with the very same pixels"
+CHUNK, TAG, SALT_AND_COMMITMENT = 16 * 1024, 16, 24 + 32  # bytes, of Cobblestone-256
 STEP = 64 * 1024  # bytes that are encrypted at a time
 STRIP = 64  # rows that are looked at at a time
 
@@ -72,11 +73,10 @@ def of_pixels(header: Header, original: Pixels, anonymized: Pixels, alpha: Pixel
     Raises:
         ValueError: the photos differ outside that region, so that it would not bring the original back.
     """
-    inside = region(header)
-    if any((original[rows] != anonymized[rows])[~inside[rows]].any() for rows in _strips(inside)):
+    if any((original[rows] != anonymized[rows])[~inside].any() for rows, inside in _strips(header)):
         raise ValueError("the photo was changed outside its faces")
-    data = b"".join(original[rows][inside[rows]].tobytes() for rows in _strips(inside))
-    return Contents("face", _outside_digest(anonymized, alpha, inside), data=data)
+    data = b"".join(original[rows][inside].tobytes() for rows, inside in _strips(header))
+    return Contents("face", _outside_digest(header, anonymized, alpha), data=data)
 
 
 def mended(header: Header, contents: Contents, pixels: Pixels, alpha: Pixels | None) -> Pixels:
@@ -87,9 +87,9 @@ def mended(header: Header, contents: Contents, pixels: Pixels, alpha: Pixels | N
     """
     if header.canvas != (pixels.shape[1], pixels.shape[0]):
         raise _foreign(_INTACT)
-    inside = region(header)
-    if not hmac.compare_digest(_outside_digest(pixels, alpha, inside), contents.binding):
+    if not hmac.compare_digest(_outside_digest(header, pixels, alpha), contents.binding):
         raise _foreign(_INTACT)
+    inside = region(header)
     if len(contents.data) != 3 * int(inside.sum()):
         raise damaged("its pixels are not as many as its faces cover")
     result = pixels.copy()
@@ -116,7 +116,9 @@ def seal(header: Header, key: Key, contents: Contents) -> bytes:
     salt = fresh_salt()
     keys = key.face(salt, header.backend, 0)
     header = replace(header, seal=Seal(contents.tier, salt, keys.derive("seal-check")))
-    return encode(header, _encrypted(Cobblestone256Encryptor(keys.derive("seal"), bound(header)), contents))
+    encryptor = Cobblestone256Encryptor(keys.derive("seal"), bound(header))
+    size = padded_size(len(_head(contents)) + len(contents.data))
+    return encode(header, _encrypted(encryptor, contents), SALT_AND_COMMITMENT + size + TAG * (size // CHUNK + 1))
 
 
 def unseal(header: Header, payload: bytes | memoryview, key: Key) -> Contents:
@@ -191,29 +193,37 @@ def padded_size(size: int) -> int:
     return -(-size // step) * step
 
 
-def region(header: Header) -> Mask:
-    """[H, W], true where a face may have been changed: in the upright boxes around the quads, one pixel wider."""
+def region(header: Header, rows: slice | None = None) -> Mask:
+    """[H, W], true where a face may have been changed: in the upright boxes around the quads, one pixel wider.
+
+    Args:
+        rows: only those.
+    """
     width, height = header.canvas
-    inside = np.zeros((height, width), bool)
+    first, last = (rows.start, rows.stop) if rows else (0, height)
+    inside = np.zeros((last - first, width), bool)
     for face in header.faces:
         corners = np.array(face.quad)
-        left, top = np.maximum(np.floor(corners.min(0)).astype(int) - 1, 0)
-        right, bottom = np.maximum(np.ceil(corners.max(0)).astype(int) + 1, 0)
-        inside[top:bottom, left:right] = True
+        left, top = np.maximum(np.floor(corners.min(0)).astype(int) - 1, (0, first))
+        right, bottom = np.maximum(np.ceil(corners.max(0)).astype(int) + 1, (0, first))
+        inside[top - first : bottom - first, left:right] = True
     return inside
 
 
-def _strips(inside: Mask) -> list[slice]:
-    """Rows in parts, so that no second copy of a large photo is held."""
-    return [slice(top, top + STRIP) for top in range(0, len(inside), STRIP)]
+def _strips(header: Header) -> Iterator[tuple[slice, Mask]]:
+    """Rows in parts with their region, so that no mask nor second copy of a large photo is held."""
+    height = header.canvas[1]
+    for top in range(0, height, STRIP):
+        rows = slice(top, min(top + STRIP, height))
+        yield rows, region(header, rows)
 
 
-def _outside_digest(pixels: Pixels, alpha: Pixels | None, inside: Mask) -> bytes:
+def _outside_digest(header: Header, pixels: Pixels, alpha: Pixels | None) -> bytes:
     """SHA-256 over the pixels with zeros inside the region, then over alpha; an opaque alpha counts as none."""
     digest = hashlib.sha256()
-    for rows in _strips(inside):
+    for rows, inside in _strips(header):
         strip = pixels[rows].copy()
-        strip[inside[rows]] = 0
+        strip[inside] = 0
         digest.update(strip.tobytes())
     if alpha is not None and (alpha < 255).any():
         digest.update(alpha.tobytes())
@@ -226,13 +236,18 @@ def _encrypted(encryptor: Cobblestone256Encryptor, contents: Contents) -> Iterat
     yield encryptor.finalize()
 
 
-def _plaintext(contents: Contents) -> Iterator[bytes | memoryview]:
+def _head(contents: Contents) -> bytes:
+    """The plaintext up to its data."""
     mode = WITHHELD if contents.withheld else CARRIED if contents.network_key else OWN
     head = bytes([mode])
     if contents.network_key and mode == CARRIED:
         head += contents.network_key.to_bytes()
     suffix = contents.suffix.encode()
-    head += contents.binding + bytes([len(suffix)]) + suffix + struct.pack(">Q", len(contents.data))
+    return head + contents.binding + bytes([len(suffix)]) + suffix + struct.pack(">Q", len(contents.data))
+
+
+def _plaintext(contents: Contents) -> Iterator[bytes | memoryview]:
+    head = _head(contents)
     yield head
     data = memoryview(contents.data)
     for at in range(0, len(data), STEP):

@@ -69,7 +69,7 @@ class FakeEngine:
             raise ContainerError("the record says another size")
         if header:
             places = [tuple(map(int, face.quad[0])) for face in header.faces if face.kind == "synth"]
-            reports = [FaceReport(i, "synth", (x, y, SIDE, SIDE)) for i, (x, y) in enumerate(places)]
+            reports = [report for report in header.reports() if report.kind == "synth"]
             return Recovered(painted(pixels, key, header.flow_salt, places), reports)
         chosen = self.chosen(pixels, faces)
         return Recovered(painted(pixels, key, CONSISTENT_SALT, chosen.values()), self.reports(pixels, chosen))

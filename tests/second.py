@@ -418,11 +418,12 @@ def picture_digest(image):
 
 
 def png_pixels(image):
-    """Width, height, RGB and alpha of a PNG of 8-bit RGB or RGBA that is not interlaced."""
+    """Width, height, RGB and alpha of a PNG of 8-bit grey or RGB, with alpha or without, that is not interlaced."""
     chunks = list(png_chunks(image))
     width, height, depth, colour, *rest = struct.unpack(">IIBBBBB", chunks[0][1])
-    assert depth == 8 and colour in (2, 6) and rest == [0, 0, 0], "only such PNGs are among the vectors"
-    step = 3 if colour == 2 else 4
+    assert depth == 8 and colour in (0, 2, 4, 6) and rest == [0, 0, 0], "no other PNGs are written"
+    colours = 3 if colour & 2 else 1
+    step = colours + bool(colour & 4)
     data = zlib.decompress(b"".join(content for name, content, _ in chunks if name == b"IDAT"))
     above, rows = bytearray(width * step), []
     for y in range(height):
@@ -433,8 +434,8 @@ def png_pixels(image):
             row[i] = (row[i] + (0, left, above[i], (left + above[i]) // 2, paeth(left, above[i], corner))[method]) % 256
         rows.append(row)
         above = row
-    pixels = b"".join(bytes(row[x : x + 3]) for row in rows for x in range(0, len(row), step))
-    alpha = b"".join(bytes(row[3::4]) for row in rows) if step == 4 else b"\xff" * (width * height)
+    pixels = b"".join(bytes(row[x : x + colours]) * (3 // colours) for row in rows for x in range(0, len(row), step))
+    alpha = b"".join(bytes(row[colours::step]) for row in rows) if step > colours else b"\xff" * (width * height)
     return width, height, pixels, alpha
 
 

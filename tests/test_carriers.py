@@ -89,6 +89,28 @@ def test_record_behind_the_image_data_is_found() -> None:
     assert extract(png[:-12] + chunk + png[-12:]) == b"tail"
 
 
+def test_chunks_of_other_software_may_stand_anywhere() -> None:
+    """Before, between and behind the record's pieces, of which a PNG and a JPEG here have several."""
+    record = bytes(range(256)) * 4500  # more than a PNG chunk holds
+    theirs = {
+        "png": struct.pack(">I", 4) + b"teSt" + b"them" + struct.pack(">I", zlib.crc32(b"teStthem")),
+        "jpeg": b"\xff\xe9\x00\x06them",  # an APP9 that is not ours
+        "webp": b"TEST" + struct.pack("<I", 4) + b"them",
+    }
+    for name, chunk in theirs.items():
+        kind = carriers._needed(IMAGES[name])
+        parts = [bytes(part.data) for part in kind.split(embed(IMAGES[name], record))]
+        places = range(1 if name == "jpeg" else 2, len(parts) - (name != "webp"))  # IHDR and VP8 stay first
+        assert len(places) > 1
+        for mixed in (
+            *(b"".join([*parts[:at], chunk, *parts[at:]]) for at in places),
+            b"".join(part + chunk * (at in places) for at, part in enumerate(parts)),
+        ):
+            if name == "webp":
+                mixed = mixed[:4] + struct.pack("<I", len(mixed) - 8) + mixed[8:]
+            assert extract(mixed) == record and chunk in strip(mixed) and pixels(mixed) == pixels(IMAGES[name])
+
+
 def test_a_sidecar_is_the_bare_record() -> None:
     assert extract(RECORD) == RECORD and decode(extract(RECORD)) == HEADER
 

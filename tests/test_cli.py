@@ -81,8 +81,10 @@ def test_a_wrong_key_opens_no_seal(anonface, key):
     code, out, err = anonface("recover", "a.anon.png", "--key-file", "other.key", "--json")
     assert code == 7 and json.loads(out)["error"]["code"] == 7 and "--decoy" in err and files() == before
     code, out, err = anonface("recover", "a.anon.png", "--key-file", "other.key", "--decoy")
-    assert code == 7 and "'a.recovered.png' is a decoy" in err
-    assert (pixels("a.recovered.png") != pixels("a.png")).any()
+    assert code == 7 and "'a.decoy.png' is a decoy" in err
+    assert (pixels("a.decoy.png") != pixels("a.png")).any() and not Path("a.recovered.png").exists()
+    assert anonface("recover", "a.anon.png", "--key-file", key)[0] == 0  # no decoy stands in its way
+    assert Path("a.recovered.png").read_bytes() == Path("a.png").read_bytes()
 
 
 def test_without_a_seal_a_wrong_key_leads_to_somebody_else_and_nobody_can_tell(anonface, key):
@@ -207,6 +209,12 @@ def test_an_unusable_key(anonface, content):
     code, _, err = anonface("anonymize", "a.png", "--key-file", "bad.key")
     assert code == 6 and err.startswith("anonface: error: key file 'bad.key'")
     assert "a.anon.png" not in names(".")
+
+
+def test_keygen_makes_the_folder_as_an_output_does(anonface):
+    assert anonface("keygen", "new/deep/k.bin")[0] == 0 and names("new/deep") == ["k.bin"]
+    code, _, err = anonface("keygen", "new/deep/k.bin/k.bin")
+    assert code == 10 and "'new/deep/k.bin' is no folder" in err
 
 
 def test_no_key_at_all(anonface):
@@ -469,7 +477,8 @@ def test_a_lost_device_stops_the_run_and_a_photo_too_large_does_not(anonface, ke
     photo("b.png")
     monkeypatch.setattr("anonface.pipeline.Engine", raising(error))
     _, out, _ = anonface("anonymize", "a.png", "b.png", "--key-file", key, "--json")
-    assert len(json.loads(out)["photos"]) == treated
+    states = [entry["state"] for entry in json.loads(out)["photos"]]
+    assert states == ["failed", "failed" if treated == 2 else "not reached"]
 
 
 def test_interrupted(anonface, key, monkeypatch):
@@ -487,7 +496,13 @@ def test_interrupted(anonface, key, monkeypatch):
 
     monkeypatch.setattr("anonface.pipeline.Engine", Interrupted)
     code, out, err = anonface("anonymize", "a.png", "b.png", "c.png", "--key-file", key, "--json")
-    assert code == json.loads(out)["exit"] == 130
+    result = json.loads(out)
+    assert code == result["exit"] == result["error"]["code"] == 130 and result["error"]["message"] == "interrupted"
+    assert [(entry["input"], entry["state"], entry["output"]) for entry in result["photos"]] == [
+        ("a.png", "done", "a.anon.png"),
+        ("b.png", "not reached", None),
+        ("c.png", "not reached", None),
+    ]
     assert "3 photos: 1 done, 2 not reached" in err and "--resume" in err
     assert [name for name in names(".") if not JOURNAL.match(name)] == [
         "a.anon.png",
@@ -552,9 +567,9 @@ def test_what_a_folder_holds_besides_photos_is_counted(anonface, key):
         Path("album", name).touch()
     args = ["--key-file", key, "-o", "out", "--json", "--report", "r.json", "--overwrite"]
     for more, expected, line in (
-        ([], {".mp4": 1, "": 1}, "2 files passed over, no photos by name: 1 without a suffix, 1 .mp4"),
-        (["-r"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over, no photos by name: 2 .mp4, "),
-        (["-r", "./album/deep"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over, no photos by name: 2 .mp4, "),
+        ([], {".mp4": 1, "": 1}, "2 files passed over; no photos by name: 1 without a suffix, 1 .mp4"),
+        (["-r"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over; no photos by name: 2 .mp4, "),
+        (["-r", "./album/deep"], {".mp4": 2, ".cr2": 1, "": 1}, "4 files passed over; no photos by name: 2 .mp4, "),
     ):
         code, out, err = anonface("anonymize", "album", *args, *more)
         assert code == 0 and json.loads(out)["passed_over"] == expected
@@ -565,6 +580,23 @@ def test_what_a_folder_holds_besides_photos_is_counted(anonface, key):
     Path("out/stray.txt").touch()
     code, out, err = anonface("recover", "out", "-o", "back", "--key-file", key, "--json")
     assert code == 0 and json.loads(out)["passed_over"] == {".txt": 1}
+
+
+def test_results_and_originals_that_are_passed_over_are_counted(anonface, key):
+    for name in ("a.png", "b.jpg", "a.anon.png", "c.anon.png", "a.recovered.jpg", "b.decoy.png"):
+        photo(f"album/{name}", format="png")
+    Path("album/note.txt").touch()
+    results = {".anon.png": 2, ".decoy.png": 1, ".recovered.jpg": 1}
+    line = "results: 2 .anon.png, 1 .decoy.png, 1 .recovered.jpg"
+    code, out, err = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--json")
+    assert code == 0 and json.loads(out)["passed_over"] == {**results, ".txt": 1}
+    assert f"5 files passed over; {line}; no photos by name: 1 .txt\n" in err
+    code, out, err = anonface("anonymize", "album/*.*", "-o", "new", "--key-file", key, "--json")
+    assert json.loads(out)["passed_over"] == results and f"4 files passed over; {line}\n" in err
+    code, out, err = anonface("recover", "album", "-o", "back", "--key-file", key, "--json")
+    left = {".decoy.png": 1, ".jpg": 1, ".png": 1, ".recovered.jpg": 1, ".txt": 1}
+    assert code == 3 and json.loads(out)["passed_over"] == left
+    assert "results: 1 .decoy.png, 1 .recovered.jpg; not named *.anon.*: 1 .jpg, 1 .png; no photos by name: 1" in err
 
 
 def test_a_report_that_must_not_be_written(anonface, key):
@@ -705,17 +737,55 @@ def test_choices_that_make_no_sense(anonface, key, options):
 # --- Runs that were cut short ----------------------------------------------------------------------------------------
 
 
+def wait():
+    """For ever, once it is said so by a file."""
+    Path("here").touch()
+    time.sleep(60)
+
+
 class Hesitant(FakeEngine):
-    """Waits for ever at the third photo, once it has said so by a file."""
+    """Waits at the third photo."""
 
     photos = 0
 
     def anonymize(self, *args, **options):
         Hesitant.photos += 1
         if Hesitant.photos == 3:
-            Path("here").touch()
-            time.sleep(60)
+            wait()
         return super().anonymize(*args, **options)
+
+
+class Loading(FakeEngine):
+    """Is interrupted while it loads, and makes an error of its own of it."""
+
+    def __init__(self, *args, **options):
+        try:
+            wait()
+        except BaseException:
+            raise ValueError("could not determine the shape of object type 'torch.storage.UntypedStorage'") from None
+
+
+class Rendering(FakeEngine):
+    """The same at its first photo."""
+
+    def anonymize(self, *args, **options):
+        try:
+            wait()
+        except BaseException:
+            raise MemoryError from None
+
+
+class Deaf(FakeEngine):
+    """Takes no notice."""
+
+    def anonymize(self, *args, **options):
+        try:
+            wait()
+        except BaseException:
+            return super().anonymize(*args, **options)
+
+
+ENGINES = {engine.__name__: engine for engine in (FakeEngine, Hesitant, Loading, Rendering, Deaf)}
 
 
 def dying(moment, number):
@@ -753,7 +823,7 @@ def at_work():
     order = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests run in the background
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anonface.pipeline.Engine", {"FakeEngine": FakeEngine, "Hesitant": Hesitant}[order["engine"]])
+        patch.setattr("anonface.pipeline.Engine", ENGINES[order["engine"]])
         patch.setattr(cli, "_fetch_missing", lambda: None)
         if order["death"]:
             patch.setattr("anonface.batch.write_together", dying(*order["death"]))
@@ -780,20 +850,41 @@ def counted(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, signum, code):
-    album()
-    args = ["anonymize", "album", "-o", "out", "--key-file", key, "--json"]
-    process = begun([*args, "--report", "report.json"], engine="Hesitant")
+def signalled(process, signum, code):
+    """What a process says that gets a signal where it waits, and ends with that code."""
     patience = time.monotonic() + 60
     while not Path("here").exists() and time.monotonic() < patience:
         time.sleep(0.01)
     process.send_signal(signum)
     assert process.wait(60) == code
-    out, err = Path("out.txt").read_text(), Path("err.txt").read_text()
+    return Path("out.txt").read_text(), Path("err.txt").read_text()
+
+
+@pytest.mark.parametrize("engine", [Loading, Rendering, Deaf])
+@pytest.mark.parametrize(("signum", "code", "word"), [(signal.SIGINT, 130, "inter"), (signal.SIGTERM, 143, "termina")])
+def test_what_a_library_makes_of_an_interrupt_is_one(key, engine, signum, code, word):
+    album(2)
+    process = begun(["anonymize", "album", "-o", "out", "--key-file", key, "--json"], engine=engine.__name__)
+    out, err = signalled(process, signum, code)
     result = json.loads(out)
-    assert result["exit"] == code and out.count("\n") == 1
-    assert [Path(p["input"]).name for p in result["photos"]] == ["0.png", "1.png"]
+    first = "done" if engine is Deaf else "not reached"
+    assert [p["state"] for p in result["photos"]] == [first, "not reached"]
+    assert "unexpected" not in out + err and "error:" not in err and result["error"]["code"] == code
+    assert err.splitlines()[-1].startswith(f"anonface: {word}")
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, signum, code):
+    album()
+    args = ["anonymize", "album", "-o", "out", "--key-file", key, "--json"]
+    process = begun([*args, "--report", "report.json"], engine="Hesitant")
+    out, err = signalled(process, signum, code)
+    result = json.loads(out)
+    assert result["exit"] == result["error"]["code"] == code and out.count("\n") == 1
+    states = ["done"] * 2 + ["not reached"] * 3
+    assert [(Path(p["input"]).name, p["state"]) for p in result["photos"]] == [
+        (f"{n}.png", state) for n, state in enumerate(states)
+    ]
     assert "5 photos: 2 done, 3 not reached" in err and json.loads(Path("report.json").read_text()) == result
     assert [name for name in names("out") if not JOURNAL.match(name)] == ["0.anon.png", "1.anon.png"]
 
@@ -839,8 +930,23 @@ def test_a_resumed_run_replaces_its_report_and_nothing_else(anonface, key, count
         assert code == 10 and "exists" in err and Path("r.json").read_bytes() == content
     Path("r.json").unlink()
     assert anonface(*args)[0] == 0
-    assert anonface(*args)[0] == 3  # its own report is replaced; the photos are there
+    Path("album/3.png").write_text("no picture")
+    assert anonface(*args)[0] == 3  # its own report is replaced
     assert json.loads(Path("r.json").read_text())["exit"] == 3
+
+
+def test_a_report_is_replaced_where_existing_results_are_passed_over(anonface, key):
+    album(2)
+    args = ("anonymize", "album", "-o", "out", "--key-file", key, "--report", "r.json")
+    assert anonface(*args)[0] == 0
+    photo("album/2.png")
+    before = files()
+    assert anonface(*args)[0] == 10 and files() == before
+    assert anonface(*args, "--skip-existing")[0] == 0
+    states = [entry["state"] for entry in json.loads(Path("r.json").read_text())["photos"]]
+    assert states == ["skipped", "skipped", "done"]
+    Path("r.json").write_text("something else")
+    assert anonface(*args, "--skip-existing")[0] == 10 and Path("r.json").read_text() == "something else"
 
 
 def test_a_run_resumed_with_what_failed(anonface, key, counted):
@@ -858,24 +964,131 @@ def test_a_run_resumed_with_what_failed(anonface, key, counted):
     assert names("out") == [f"{n}.anon.png" for n in range(3)]
 
 
-def test_another_command_does_not_resume(anonface, key, counted):
+RESUMED = ("anonymize", "album", "-o", "out")
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "says"),
+    [
+        ((), ("--consistent",), "had --consistent off, not on"),
+        (("--seal", "none"), ("--seal", "face"), "had --seal none, not face"),
+        (("--seal", "none"), (), "had --seal none, not unsaid"),
+        ((), ("--stateless", "--refine", "3"), "had --refine unsaid, not 3; --stateless off, not on"),
+        ((), ("--backend", "diffusion"), "had --backend ifadit, not diffusion"),
+        (("--free", "sex"), ("--free", "sex,age"), "had --free sex, not sex,age"),
+        ((), ("-r", "--faces", "largest"), "had --faces all, not largest; --recursive off, not on"),
+        ((), ("--key-file", "other.key"), "had another key"),
+        ((), ("--key-file", "other.key", "--seal", "none"), "had another key; --seal unsaid, not none"),
+    ],
+)
+def test_a_run_is_resumed_under_its_own_terms_alone(anonface, key, counted, first, then, says):
     album(3)
     Path("album/1.png").write_text("no picture")
-    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 3
-    code, _, err = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--consistent", "--resume")
-    assert code == 3 and "nothing to resume" in err and "exists" in err
+    anonface("keygen", "other.key")
+    assert anonface(*RESUMED, "--key-file", key, *first)[0] == 3
+    before = files(), Path("out/0.anon.png").read_bytes()
+    counted.clear()
+    code, out, err = anonface(*RESUMED, "--key-file", key, *then, "--resume", "--json")
+    assert code == 2 and f"the run to be resumed {says}\n" in err and json.loads(out)["error"]["code"] == 2
+    assert (files(), Path("out/0.anon.png").read_bytes()) == before and counted == []
+    photo("album/1.png", 51)
+    assert anonface(*RESUMED, "--key-file", key, *first, "--resume")[0] == 0 and counted == [51]
 
 
-def test_a_journal_names_files_and_nothing_else_of_them(anonface, key):
+def test_what_changes_nothing_of_the_photos_that_are_there_may_differ(anonface, key, counted):
+    """The same key under another name, too."""
+    album(3)
+    photo("album/1.png", 0)
+    assert anonface(*RESUMED, "--key-file", key)[0] == 3
+    Path("elsewhere.key").write_bytes(key.read_bytes())
+    counted.clear()
+    more = ("--no-face", "copy", "--max-pixels", "5000", "--device", "cpu", "--workers", "2", "--batch-size", "1")
+    assert anonface(*RESUMED, "--key-file", "elsewhere.key", "--resume", *more)[0] == 0 and counted == [0]
+
+
+def test_a_passphrase_is_known_again(anonface, key, counted, monkeypatch):
+    album(3)
+    Path("album/1.png").write_text("no picture")
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    assert anonface(*RESUMED)[0] == 3
+    photo("album/1.png", 51)
+    for secret, args in (("wrong horse", ()), ("correct horse", ("--key-file", key))):
+        monkeypatch.setenv("ANONFACE_PASSPHRASE", secret)
+        code, _, err = anonface(*RESUMED, *args, "--resume")
+        assert code == 2 and "had another key" in err
+    counted.clear()
+    assert anonface(*RESUMED, "--resume")[0] == 0 and counted == [51]
+    assert anonface("recover", "out", "-o", "back")[0] == 0
+    for n in range(3):
+        assert Path(f"back/{n}.recovered.png").read_bytes() == Path(f"album/{n}.png").read_bytes()
+
+
+def test_a_run_is_found_behind_another_that_was_begun_by_mistake(anonface, key, counted):
+    album(3)
+    anonface("keygen", "other.key")
+    Path("album/1.png").write_text("no picture")
+    assert anonface(*RESUMED, "--key-file", key)[0] == 3
+    assert anonface(*RESUMED, "--key-file", key)[0] == 3
+    assert anonface(*RESUMED, "--key-file", "other.key")[0] == 3
+    photo("album/1.png", 51)
+    counted.clear()
+    code, out, _ = anonface(*RESUMED, "--key-file", key, "--resume", "--json")
+    assert code == 0 and counted == [51] and sum(p["resumed"] for p in json.loads(out)["photos"]) == 2
+
+
+def test_resuming_a_run_that_was_complete(anonface, key, counted):
+    album(3)
+    for paths in (("album",), ("album/0.png",)):
+        args = ("anonymize", *paths, "-o", f"out{len(paths[0])}/", "--key-file", key)
+        assert anonface(*args)[0] == 0
+        counted.clear()
+        code, out, err = anonface(*args, "--resume", "--json")
+        result = json.loads(out)
+        assert code == result["exit"] == 0 and counted == []
+        assert err.count("nothing is left to do") == 1 and "begins at" not in err
+        assert {p["state"] for p in result["photos"]} == {"skipped"}
+    Path("out5/1.anon.png").unlink()
+    code, _, err = anonface("anonymize", "album", "-o", "out5", "--key-file", key, "--resume")
+    assert code == 3 and "nothing to resume" in err and counted == [51]  # what is there is refused, as ever
+
+
+def test_resuming_is_proposed_where_it_helps(anonface, key):
+    album(2)
+    hint = "the same command with --resume goes on with the rest"
+    args = ("anonymize", "album", "-o", "out", "--key-file", key)
+    Path("album/bad.png").write_text("no picture")
+    assert hint in anonface(*args)[2]
+    assert hint not in anonface(*args)[2]  # nothing was written
+    Path("out/1.anon.png").unlink()
+    Path("album/bad.png").unlink()
+    code, _, err = anonface(*args)
+    assert code == 3 and hint not in err  # what is left is there already
+    assert hint not in anonface("anonymize", "album/none.png", "-o", "new/", "--key-file", key)[2]
+    anonface("keygen", "other.key")
+    for name, file in (("a.png", key), ("b.png", "other.key")):
+        assert anonface("anonymize", "album/0.png", "-o", f"mixed/{name}", "--key-file", file)[0] == 0
+    code, _, err = anonface("recover", "mixed/*.png", "-o", "back", "--key-file", key, "--decoy")
+    assert code == 3 and hint not in err  # a decoy stays one
+
+
+def test_a_journal_names_files_and_settings_and_nothing_else_of_them(anonface, key):
     album(2)
     photo("album/black.png", 0)
-    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 3
-    (journal,) = [Path("out", name) for name in names("out") if JOURNAL.match(name)]
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    assert [set(line) for line in lines] == [{"photo", "outputs", "record"}] * 2
-    assert all(set(line["outputs"][0]) == {"file", "bytes", "before"} for line in lines)
-    assert not re.search(rb"[0-9a-f]{32}|[A-Za-z0-9+/]{43}", re.sub(rb'"file": "[^"]*"', b"", journal.read_bytes()))
-    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+    marks = []
+    for folder in ("out", "new"):
+        assert anonface("anonymize", "album", "-o", folder, "--key-file", key)[0] == 3
+        (journal,) = [Path(folder, name) for name in names(folder) if JOURNAL.match(name)]
+        terms, *lines = [json.loads(line) for line in journal.read_text().splitlines()]
+        assert [set(line) for line in lines] == [{"run", "photo", "outputs", "record"}] * 2
+        assert all(set(line["outputs"][0]) == {"file", "bytes", "before"} for line in lines)
+        stated = terms["terms"]
+        assert set(terms) == {"terms"} and set(stated) == {"run", "settings", "mark", "stretched"}
+        assert not [name for name in stated["settings"] if "key" in name or "passphrase" in name]
+        marks += [stated["run"], stated["mark"]]
+        text = re.sub(f"{stated['run']}|{stated['mark']}|" + r'"file": "[^"]*"', "", journal.read_text())
+        assert not re.search(r"[0-9a-f]{32}|[A-Za-z0-9+/]{43}", text)
+        assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+    assert len(set(marks)) == 4  # nothing links two journals of one key
 
 
 def test_where_no_journal_can_be_kept_the_run_goes_on(anonface, key, monkeypatch):
@@ -964,7 +1177,23 @@ def test_decoys_among_several(anonface, key):
         good, bad = json.loads(out)["photos"]
         assert code == 3 and "1 done, 1 decoy" in err and (good["state"], good["verified"]) == ("done", "yes")
         assert (bad["state"], bad["verified"], bad["tier"], bad["error"]["code"]) == ("decoy", "no", "none", 7)
-    assert (pixels("back/1.recovered.png") != pixels("album/1.png")).any()
+    assert names("back")[1:] == ["0.recovered.png", "1.decoy.png"]
+    assert (pixels("back/1.decoy.png") != pixels("album/1.png")).any()
+    code, _, err = anonface("recover", "out", "-o", "named", "--key-file", key, "--decoy", "--name", "{stem}{ext}")
+    assert code == 3 and names("named")[1:] == ["0.png", "1.decoy.png"]
+    code, _, err = anonface("recover", "out/1.anon.png", "-o", "b.png", "--key-file", key, "--decoy")
+    assert code == 7 and "'b.png' is a decoy" in err and Path("b.png").exists()  # the user's name stays
+    code, out, _ = anonface("anonymize", "back", "-o", "again", "--key-file", key, "--json")
+    assert code == 2 and "holds no photo" in json.loads(out)["error"]["message"]  # neither is taken for a photo
+
+
+def test_a_decoy_never_replaces_what_is_read(anonface, key):
+    photo("a.png")
+    anonface("keygen", "other.key")
+    anonface("anonymize", "a.png", "--key-file", key, "-o", "b.decoy.png")
+    before = Path("b.decoy.png").read_bytes()
+    code, _, err = anonface("recover", "b.decoy.png", "--key-file", "other.key", "--decoy", "--overwrite")
+    assert code == 10 and "is the input itself" in err and Path("b.decoy.png").read_bytes() == before
 
 
 def test_sixteen_bits_come_back_in_the_file_alone(anonface, key):
@@ -1107,6 +1336,73 @@ def test_a_sidecar_stays_one(anonface, key):
     assert anonface(*rekey, "-o", "b.anf")[0] == 0
 
 
+def test_rekeying_what_has_no_record(anonface, key):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    anonface("anonymize", "a.png", "--key-file", key, "--stateless")
+    code, _, err = anonface("rekey", "a.anon.png", "--old-key-file", key, "--new-key-file", "new.key")
+    assert code == 8 and "hint: name its sidecar, if it has one; a photo made with --stateless keeps its key" in err
+    assert "`recover`" not in err and not Path("a.anon.rekeyed.png").exists()
+
+
+def test_rekeying_names_its_own_options(anonface, key, monkeypatch):
+    photo("a.png")
+    anonface("anonymize", "a.png", "--key-file", key)
+    rekey = ("rekey", "a.anon.png", "--new-key-file", "new.key")
+    anonface("keygen", "new.key")
+    code, _, err = anonface(*rekey)
+    assert code == 6 and "hint: --old-key-file FILE" in err and "hint: --key-file" not in err
+    monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
+    code, _, err = anonface(*rekey)
+    assert code == 6 and "hint: name it with --old-key-file" in err
+    anonface("anonymize", "a.png", "-o", "p.png")
+    code, _, err = anonface("rekey", "p.png", "--old-key-file", key, "--new-key-file", "new.key")
+    assert code == 6 and "hint: leave --old-key-file out" in err
+    anonface("keygen", "wrapped.key", "--passphrase")
+    monkeypatch.delenv("ANONFACE_PASSPHRASE")
+    code, _, err = anonface("rekey", "a.anon.png", "--old-key-file", key, "--new-key-file", "wrapped.key")
+    assert code == 6 and "use --new-passphrase-file" in err
+
+
+def test_strip_and_rekey_as_json(anonface, key):
+    photo("a.png")
+    anonface("keygen", "new.key")
+    keys = ("--old-key-file", key, "--new-key-file", "new.key")
+    for tier, verified in (("file", "yes"), ("none", "unknown")):
+        anonface("anonymize", "a.png", "--key-file", key, "--seal", tier, "-o", f"{tier}.png")
+        code, out, _ = anonface("rekey", f"{tier}.png", *keys, "--json")
+        said = {"exit": 0, "input": f"{tier}.png", "output": f"{tier}.rekeyed.png", "verified": verified}
+        assert code == 0 and json.loads(out) == said and out.count("\n") == 1
+    code, out, _ = anonface("strip", "file.png", "--json")
+    assert code == 0 and json.loads(out) == {"exit": 0, "input": "file.png", "output": "file.stripped.png"}
+    for command in (("strip", "file.png"), ("rekey", "file.png", *keys)):
+        code, out, _ = anonface(*command, "--json")
+        assert code == json.loads(out)["exit"] == json.loads(out)["error"]["code"] == 10 and out.count("\n") == 1
+
+
+@pytest.mark.parametrize("mode", [["--seal", "none"], ["--stateless"], []])
+def test_that_nothing_can_be_verified_is_said_once(anonface, key, mode):
+    album(3)
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key, *mode)[0] == 0
+    way = mode[:1] if mode == ["--stateless"] else []
+    for paths, count in ((["out"], "3 photos"), (["out/0.anon.png"], "1 photo")):
+        code, _, err = anonface("recover", *paths, "-o", f"{count[0]}/", "--key-file", key, *way)
+        assert code == 0 and err.count("nobody can tell whether the key was right") == bool(mode)
+        assert (f"note: nothing was sealed in {count}, so" in err) is bool(mode)
+
+
+def test_a_box_and_a_crop_are_told_apart(anonface, key):
+    """Where a face was seen, and what the record knows of it."""
+    photo("a.png")
+    for mode, name in (([], "crop"), (["--stateless"], "box")):
+        args = ("--key-file", key, "--json", "--overwrite")
+        (seen,) = json.loads(anonface("anonymize", "a.png", *args, *mode)[1])["photos"][0]["faces"]
+        assert seen["box"] == [0, 0, SIDE, SIDE] and "crop" not in seen
+        for more in [mode] if mode else (["--seal", "none"], []):
+            (back,) = json.loads(anonface("recover", "a.anon.png", *args, *more)[1])["photos"][0]["faces"]
+            assert len(back[name]) == 4 and ("crop" in back) is (name == "crop") and ("box" in back) is (name == "box")
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_rekeying_what_is_not_sealed_promises_nothing(anonface, key, right):
     photo("a.png")
@@ -1167,7 +1463,7 @@ def test_no_core_dump_can_hold_a_key(room):
 def test_inspect_what_has_no_record(anonface):
     photo("a.png")
     code, _, err = anonface("inspect", "a.png")
-    assert code == 8 and "`recover` takes" in err
+    assert code == 8 and "hint: name its sidecar, if it has one; of a photo made with --stateless nothing is" in err
     Path("text.jpg").write_text("no picture")
     assert anonface("inspect", "text.jpg")[0] == 4
 

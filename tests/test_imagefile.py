@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +185,22 @@ def test_alpha_and_the_colours_under_it_are_kept() -> None:
             assert np.array_equal(again.pixels, scene()) and np.array_equal(again.alpha, alpha)
         with pytest.raises(UsageError, match="transparency"):
             encode_photo(photo, "jpeg")
+
+
+def test_a_grey_file_is_written_as_one_as_long_as_it_is_grey() -> None:
+    for mode in ("L", "LA", "1"):
+        photo = read_photo(saved(Image.fromarray(scene()).convert(mode), "PNG"))
+        assert photo.grey
+        for kind in ("png", "jpeg", "webp"):
+            if kind == "jpeg" and mode == "LA":
+                continue
+            again = read_photo(encode_photo(photo, kind, 100))
+            assert again.grey is (kind != "webp")
+            assert np.abs(again.pixels.astype(int) - photo.pixels).max() <= (2 if kind == "jpeg" else 0)
+            assert not read_photo(encode_photo(replace(photo, pixels=scene()), kind)).grey
+    for image in (Image.fromarray(scene()), Image.fromarray(scene()).convert("L").convert("RGB")):
+        photo = read_photo(saved(image, "PNG"))
+        assert not photo.grey and not read_photo(encode_photo(photo)).grey
 
 
 def test_palette_grey_and_one_bit_become_rgb() -> None:

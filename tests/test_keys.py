@@ -205,8 +205,6 @@ def test_key_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for taken in (plain, tmp_path / "link", tmp_path):
         with pytest.raises(OutputError, match="exists"):
             write_key_file(taken, Key.generate())
-    with pytest.raises(OutputError):
-        write_key_file(tmp_path / "none" / "k", key)
     with pytest.raises(KeyFileError):
         write_key_file(tmp_path / "empty", key, "")
     assert plain.read_bytes() == before and not (tmp_path / "nowhere").exists() and not (tmp_path / "empty").exists()
@@ -230,3 +228,24 @@ def test_loose_permissions(tmp_path: Path) -> None:
         assert loose_permissions(file) is loose
     with pytest.raises(KeyFileError):
         loose_permissions(tmp_path / "none")
+
+
+def test_a_mark_is_known_again_by_its_key_alone() -> None:
+    """And two marks of a key have nothing in common."""
+    key, other = Key(MASTER), Key(SALT + SALT)
+    marks = [key.mark(SALT), key.mark(bytes(16)), other.mark(SALT)]
+    assert key.mark(SALT) == marks[0] and len(set(marks)) == 3 and {len(mark) for mark in marks} == {32}
+    assert marks[0] not in (key.face(SALT, backend, 0).derive("seal-check") for backend in ("ifadit", "journal"))
+
+
+def test_a_key_file_in_a_folder_to_be_made(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "deep" / "k.bin"
+    write_key_file(file, Key(MASTER))
+    assert Key.from_file(file) == Key(MASTER) and stat.S_IMODE(file.stat().st_mode) == 0o600
+    with pytest.raises(OutputError, match="is no folder"):
+        write_key_file(file / "k.bin", Key(MASTER))
+    with pytest.raises(OutputError, match="exists"):
+        write_key_file(file, Key(SALT + SALT))
+    if Path("/proc/self").is_dir():
+        with pytest.raises(OutputError, match="no file can be made there"):
+            write_key_file("/proc/new/k.bin", Key(MASTER))

@@ -14,6 +14,7 @@ PACKAGE = Path(anonface.__file__).parent
 # Room by room, leaves first, what each may import of the package. Rooms see their own files besides.
 MAY_IMPORT = {
     "errors": set(),
+    "signals": set(),
     "torchvision_adapter": set(),
     "keys": {"errors"},
     "container": {"errors", "keys"},
@@ -30,7 +31,7 @@ MAY_IMPORT = {
     "faces": {"errors", "torchvision_adapter", "weights", "models"},
     "backends": {"errors", "keys", "weights", "models", "faces.align", "faces.blend"},
     "pipeline": {"errors", "keys", "container", "faces", "backends"},
-    "batch": {"errors", "keys", "container", "carriers", "sealing", "imagefile", "journal", "pipeline"},
+    "batch": {"errors", "keys", "container", "carriers", "sealing", "imagefile", "journal", "signals", "pipeline"},
     "cluster": {"errors", "imagefile", "journal", "batch"},
     "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "faces.parse", "backends"},
     "evaluation": {"errors", "keys", "imagefile", "weights", "models", "faces", "backends", "pipeline"},

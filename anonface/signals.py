@@ -1,0 +1,41 @@
+"""SIGINT and SIGTERM end a run in order, whatever libraries make of them on their way.
+
+Both arrive as a KeyboardInterrupt, so that a run tidies up and reports. An exception may arise anywhere, though, and a
+library that is in the middle of something may swallow it or raise an error of its own instead. So it is noted here that
+a signal was received; what is raised afterwards is its doing.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+_received = 0
+
+
+def listen() -> None:
+    """Heed both from now on; where SIGINT is ignored, as in jobs in the background, it stays so."""
+    signal.signal(signal.SIGTERM, _receive)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _receive)
+
+
+def exit_code() -> int:
+    """130 or 143, of the signal that was received; 0 where none was."""
+    return 128 + _received if _received else 0
+
+
+def heed() -> None:
+    """End what goes on if a signal was received.
+
+    Raises:
+        KeyboardInterrupt: one was.
+    """
+    if _received:
+        raise KeyboardInterrupt
+
+
+def _receive(number: int, frame: FrameType | None) -> None:
+    global _received
+    _received = number
+    heed()
