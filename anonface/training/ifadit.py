@@ -17,7 +17,13 @@ from torch import Tensor, nn
 
 from anonface.backends.refine import LandmarkNetwork, match_tones, mesh_in_crop
 from anonface.faces.blend import composite
-from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
+from anonface.models.attributes import (
+    AttributeEncoder,
+    IdentityCompensation,
+    LatentMapper,
+    MobileNetV2Features,
+    PrincipalLatents,
+)
 from anonface.models.identity import IdentityEncoder
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.models.sif import SIF
@@ -116,7 +122,7 @@ class PhaseOne(Objective):
         self.fixed, self.bank, self.batch, self.rendered_from = fixed, bank, batch, rendered_from
         self.attributes, self.mapper = AttributeEncoder(), LatentMapper()
         self.attributes.backbone.load_state_dict(fixed.features.state_dict())
-        _principal_latents(self.mapper, fixed.mapping)
+        principal_latents(self.mapper, fixed.mapping)
         with torch.inference_mode():
             codes = [fixed.encoder(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)]
         self.codes = torch.cat(codes).clone()
@@ -164,8 +170,8 @@ class PhaseOne(Objective):
 
 
 @torch.no_grad()
-def _principal_latents(mapper: LatentMapper, mapping: MappingNetwork, count: int = 20_000) -> None:
-    """Set the mapper's whitening: mean, principal axes and standard deviations of the generator's w."""
+def principal_latents(mapper: PrincipalLatents, mapping: MappingNetwork, count: int = 20_000) -> None:
+    """Set a network's whitening: mean, principal axes and standard deviations of the generator's w."""
     z = torch.randn(count, 512, generator=torch.Generator().manual_seed(11))
     w = mapping(z)
     mean = w.mean(0)
