@@ -81,7 +81,10 @@ Seal = Annotated[
     typer.Option(help="What is stored under the key: the original file (default), the face pixels, or nothing."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Backend = Annotated[str, typer.Option(help="ifadit, ifadit-official with the authors' weights, or diffusion.")]
+Backend = Annotated[
+    str,
+    typer.Option(help="ifadit, diffusion, dbaf or hford; with the authors' weights ifadit-official or dbaf-official."),
+]
 BatchSize = Annotated[int, typer.Option(min=1, help="Faces at a time; fewer need less memory.")]
 Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
 Parser = Annotated[str, typer.Option(help="trained, landmarks, bisenet or parsenet.")]
@@ -91,7 +94,7 @@ Refine = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="Of diffusion or ifadit-official: a folder of weights; signflip: the authors'."),
+    typer.Option(metavar="DIR", help="A folder of weights, not of ifadit. Of diffusion, signflip: the authors'."),
 ]
 Transform = Annotated[
     Literal["mix", "sign"] | None, typer.Option(help="Of diffusion. mix: hides most. sign: as published.")

@@ -109,11 +109,22 @@ def _diffusion(device: torch.device, settings: Settings) -> Backend:
     return Diffusion.load(device, settings)
 
 
+def _latent_editing(name: str) -> Callable[[torch.device, Settings], Backend]:
+    def load(device: torch.device, settings: Settings) -> Backend:
+        from anonface.backends.latent_editing import LatentEditingBackend
+
+        return LatentEditingBackend.load(name, device, settings)
+
+    return load
+
+
 BACKENDS: dict[str, Callable[[torch.device, Settings], Backend]] = {
     "ifadit": _ifadit,
     "ifadit-official": _ifadit_official,
     "diffusion": _diffusion,
+    "dbaf": _latent_editing("dbaf"),
     "dbaf-official": _dbaf_official,
+    "hford": _latent_editing("hford"),
 }
 
 

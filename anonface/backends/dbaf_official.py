@@ -51,6 +51,7 @@ class OfficialDBAFBackend:
     def __init__(self, networks: OfficialDBAF, device: str = "cpu") -> None:
         self.networks = networks.requires_grad_(False).to(device).eval()
         self.device = torch.device(device)
+        self._digest = b""
 
     @classmethod
     def from_weights(cls, device: str = "cpu", params: OfficialDBAFParams | None = None) -> OfficialDBAFBackend:
@@ -105,7 +106,9 @@ class OfficialDBAFBackend:
 
     def digest(self) -> bytes:
         """SHA-256 over all numbers of the networks."""
-        return published.digest(self.networks)
+        if not self._digest:
+            self._digest = published.digest(self.networks)
+        return self._digest
 
     def visible(self, masks: Tensor) -> Tensor:
         """The masks themselves."""
