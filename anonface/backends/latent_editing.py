@@ -112,7 +112,7 @@ class LatentEditingBackend:
 
 
 def key_vectors(key: FaceKey, mapping: nn.Module) -> Tensor:
-    """KeyGen, [3, 512]: for each level of the codes a stream of its own, values in [-1, 1], through the mapping network.
+    """KeyGen, [3, 512]: for each level of the codes a stream of its own in [-1, 1], through the mapping network.
 
     iFADIT's equation 4, three times.
     """
