@@ -1273,14 +1273,17 @@ def _photos_to_judge(folder: Path | None, synthetic: int | None) -> Iterator[Pat
 def train(
     what: Annotated[
         str,
-        typer.Argument(help="heads, identity, attributes, flow, ifadit, each on the former; autoencoder, diffusion."),
+        typer.Argument(
+            help="heads, parser, identity, attributes, flow, ifadit, each on the former; autoencoder, then diffusion; "
+            "inversion, then dbaf, hford."
+        ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],
     steps: Annotated[int, typer.Option(min=0, help="Length of the run; 0: as the recipe says.")] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0: never.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
     faces: Annotated[int, typer.Option(min=100, help="Synthetic faces kept at hand.")] = 3600,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N; autoencoder and diffusion only.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N; not for heads to ifadit.")] = "cpu",
 ) -> None:
     """Train networks on synthetic faces. Resumable; logs losses and contact sheets into DIR."""
     from anonface.pipeline import choose_device
