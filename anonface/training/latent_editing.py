@@ -100,13 +100,14 @@ class InversionObjective(Objective):
             perceived = perceptual(self.teachers.features, render, faces)
             looks = [self.teachers.identity(picture) for picture in (render, faces)]
         told = self.encoder.to_w(codes[:half]) - w[:half]
-        return {
+        losses = {
             "codes": told.square().mean() / self.encoder.std.square().mean(),  # share of variance left open
             "pixels": (render - faces).abs().mean(),
             "perceived": perceived,
             "identity": theta_minus(*looks),
             "offsets": 0.02 * root_mean_square(codes[:, 1:] - codes[:, :1]).mean(),
         }
+        return {name: value.float() for name, value in losses.items()}
 
     @torch.no_grad()
     def _draw(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -176,7 +177,7 @@ def draw_key_vectors(mapping: MappingNetwork, encoder: InversionEncoder, count: 
 
 
 @dataclass(frozen=True)
-class Weights:
+class LossWeights:
     """The weights of a stage's losses; that of the adversarial loss is 1."""
 
     identity: float
@@ -216,8 +217,8 @@ class EditingObjective(Objective):
 
     name: str
     NEAR, FAR = 0.1, 0.8  # tau+ and tau- of (DBAF 10, HFORD 6), as distances of identity codes; the papers name none
-    FIRST = Weights(identity=1.0, pixels=3.5)  # (DBAF 18, HFORD III-F)
-    SECOND = Weights(identity=2.0, pixels=0.05)  # (DBAF 39, HFORD IV-A)
+    FIRST = LossWeights(identity=1.0, pixels=3.5)  # (DBAF 18, HFORD III-F)
+    SECOND = LossWeights(identity=2.0, pixels=0.05)  # (DBAF 39, HFORD IV-A)
     GAMMA, R1_EVERY = 10.0, 8  # of the gradient penalty, which is asked for every few steps, as many times as strong
 
     def __init__(
@@ -257,12 +258,13 @@ class EditingObjective(Objective):
             made = self.disentangle(faces, covers) if first else self.anonymize(faces, covers, rng)
             images = [self._image(*kind) for kind in zip(made.renders, made.wanted, made.covers, strict=True)]
         judged = self.adversarial(faces, torch.cat(list(made.renders)).float(), len(made.renders), step)
-        return {
+        losses = {
             **{name: weights.identity * value for name, value in made.identity.items()},
             **{name: getattr(weights, name) * self.over([image[name] for image in images]) for name in images[0]},
             "regular": weights.regular * self.regular(made.codes),
             **judged,
         }
+        return {name: value.float() for name, value in losses.items()}
 
     def disentangle(self, faces: Tensor, covers: Tensor) -> Made:
         """Stage one (DBAF III-C, HFORD III-F): half of the faces get another's identity, half their own again."""

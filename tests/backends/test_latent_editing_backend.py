@@ -10,13 +10,16 @@ import torch
 from safetensors.torch import save_file
 from tiny_editing import cell_faces, lossless
 
+from anonface.backends import base
 from anonface.backends.base import build
 from anonface.backends.generator import load_mapping
 from anonface.backends.latent_editing import EDITORS, ENCODER, key_vectors
+from anonface.container import decode, encode
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey, Key
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_editing import LEVELS
+from anonface.pipeline import Engine
 
 CPU = torch.device("cpu")
 
@@ -68,6 +71,21 @@ def test_every_level_and_backend_has_its_own_vector_by_the_labelled_derivation()
     together = torch.cat([vectors, *others])
     apart = torch.cdist(together, together) + 1e3 * torch.eye(9)
     assert apart.min() > 0.2 * together.norm(dim=1).mean()
+
+
+def test_a_photo_goes_through_the_pipeline_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from skimage.data import astronaut  # a public-domain portrait (Eileen Collins, NASA)
+
+    monkeypatch.setitem(base.BACKENDS, "hford", lambda device, settings: lossless("hford"))
+    engine, photo = Engine("hford", "cpu"), np.ascontiguousarray(astronaut())
+    made = engine.anonymize(photo, Key(bytes(32)))
+    header = decode(encode(made.header))
+    assert header.backend == "hford"
+    right, wrong = (engine.recover(made.pixels, Key(bytes([i]) * 32), header).pixels for i in (0, 1))
+    changed = (made.pixels != photo).any(2)
+    assert 0.01 < changed.mean() < 0.3
+    hidden, back, false = (np.abs(other - photo.astype(float))[changed].mean() for other in (made.pixels, right, wrong))
+    assert back < 0.5 * min(hidden, false)
 
 
 def test_there_is_nothing_to_set() -> None:
