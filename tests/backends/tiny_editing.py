@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from anonface.backends.latent_editing import LatentEditingBackend
 from anonface.models.inversion import CODE_OF_LATENT
-from anonface.models.latent_editing import CODES, LatentEditing, LatentEditor
+from anonface.models.latent_editing import CODES, FaceEditor, LatentEditor
 
 SIDE, CELL, CODE = 256, 8, 512  # px of a face, px of a cell, numbers of a code
 CELLS = SIDE // CELL
@@ -68,7 +68,7 @@ class NoMaps(LatentEditor):
 def lossless(name: str) -> LatentEditingBackend:
     torch.manual_seed(0)
     editor = NoMaps(Nothing(), Signs(), Unchanged())
-    networks = LatentEditing(CellEncoder(), editor, CellGenerator())
+    networks = FaceEditor(CellEncoder(), editor, CellGenerator())
     return LatentEditingBackend(name, networks, nn.Linear(CODE, CODE, bias=False))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from anonface.models.dbaf import DBAF, DBAFParams
 from anonface.models.hford import HFORD, HFORDParams
 from anonface.models.inversion import CODE_OF_LATENT, WIDTHS, InversionEncoder, InversionParams
-from anonface.models.latent_editing import CODES, LEVELS, LatentEditing, LatentEditor, MultiHeadAttention, by_level
+from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor, MultiHeadAttention, by_level
 from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams
 
 SIZE = 8  # numbers of a code, and channels of the generator
@@ -26,7 +26,7 @@ def editor(request: pytest.FixtureRequest) -> LatentEditor:
     return EDITORS[request.param]().eval()
 
 
-def small(editor: LatentEditor) -> LatentEditing:
+def small(editor: LatentEditor) -> FaceEditor:
     """With an encoder and a generator of the same size, of drawn numbers."""
     generator = MobileStyleGAN(
         MobileStyleGANParams(style=SIZE, base=SIZE, channels=(SIZE,) * 7, early_heads=((4, 4), (5, 2)))
@@ -36,7 +36,7 @@ def small(editor: LatentEditor) -> LatentEditing:
     encoder = InversionEncoder(InversionParams(squeeze=4, hidden=8, style=SIZE))
     for head in encoder.heads:  # past its faint start
         torch.nn.init.normal_(head[-1].weight, std=1.0)
-    return LatentEditing(encoder, editor, generator).eval()
+    return FaceEditor(encoder, editor, generator).eval()
 
 
 def features(count: int) -> tuple[Tensor, ...]:

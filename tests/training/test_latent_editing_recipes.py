@@ -21,7 +21,7 @@ from anonface.models.face_parser import CLASSES, FACE, FaceParser
 from anonface.models.hford import HFORD, HFORDParams
 from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import InversionEncoder, InversionParams
-from anonface.models.latent_editing import CODES, LatentEditing
+from anonface.models.latent_editing import CODES, FaceEditor
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN, MobileStyleGANParams
 from anonface.training import latent_editing
 from anonface.training.data import recompressed
@@ -95,7 +95,7 @@ def objective(name: str, teachers: Teachers, first_stage: int = 1) -> EditingObj
     }[name]()
     torch.nn.init.constant_(editor.strength, 0.1)
     return OBJECTIVES[name](
-        LatentEditing(encoder(), editor, generator()),
+        FaceEditor(encoder(), editor, generator()),
         MappingNetwork(SIZE, 2).requires_grad_(False),
         teachers,
         DrawnFaces(),
