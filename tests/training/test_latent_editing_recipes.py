@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from anonface.backends.generator import load_generator, load_mapping
+from anonface.backends.latent_editing import EDITORS, ENCODER
 from anonface.errors import WeightsError
 from anonface.models.attributes import MobileNetV2Features
 from anonface.models.dbaf import DBAF, DBAFParams
@@ -37,7 +38,7 @@ from anonface.training.latent_editing import (
     draw_key_vectors,
 )
 from anonface.training.loop import LoopSettings, Objective, step_generator, train
-from anonface.training.run import Request, train_command
+from anonface.training.run import RECIPES, Request, train_command
 
 SIZE = 8  # numbers of a code, and channels of the generator
 OBJECTIVES = {"dbaf": DBAFObjective, "hford": HFORDObjective}
@@ -253,6 +254,21 @@ def test_without_an_encoder_the_recipe_to_run_first_is_named(tmp_path: Path) -> 
     with pytest.raises(WeightsError, match=r"no inversion/inversion.safetensors") as caught:
         next(train_command("hford", Request(tmp_path)))
     assert "anonface train inversion" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_recipe_builds_on_the_run_s_encoder_and_makes_what_the_backend_loads(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    (tmp_path / ENCODER).mkdir()
+    state = {key: value for key, value in InversionEncoder().state_dict().items() if "num_batches" not in key}
+    save_file(state, tmp_path / ENCODER / f"{ENCODER}.safetensors")
+    made, settings = RECIPES[name](Request(tmp_path, steps=10), lambda done, total: None)
+    assert isinstance(made, OBJECTIVES[name]) and made.first_stage == 5 and made.name == name
+    assert (settings.folder, settings.steps) == (tmp_path / name, 10)
+    for key, value in state.items():
+        assert torch.equal(made.networks.encoder.state_dict()[key], value)
+    assert made.deployable()[name].keys() == EDITORS[name]().state_dict().keys()
+    assert not any(p.requires_grad for m in (made.networks.encoder, made.networks.generator) for p in m.parameters())
 
 
 def test_covers_are_where_a_face_is_hidden() -> None:
