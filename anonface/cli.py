@@ -83,7 +83,10 @@ Seal = Annotated[
     typer.Option(help="What is stored under the key: the original file (default), the face pixels, or nothing."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Backend = Annotated[str, typer.Option(help="ifadit, ifadit-official with the authors' weights, or diffusion.")]
+Backend = Annotated[
+    str,
+    typer.Option(help="ifadit, diffusion, dbaf or hford; with the authors' weights ifadit-official or dbaf-official."),
+]
 BatchSize = Annotated[int, typer.Option(min=1, help="Faces at a time; fewer need less memory.")]
 Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
 Parser = Annotated[str, typer.Option(help="trained, landmarks, bisenet or parsenet.")]
@@ -93,7 +96,7 @@ Refine = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="Of diffusion or ifadit-official: a folder of weights; signflip: the authors'."),
+    typer.Option(metavar="DIR", help="A folder of weights, not of ifadit. Of diffusion, signflip: the authors'."),
 ]
 Transform = Annotated[
     Literal["mix", "sign"] | None, typer.Option(help="Of diffusion. mix: hides most. sign: as published.")
@@ -1391,14 +1394,17 @@ def _photos_to_judge(folder: Path | None, synthetic: int | None) -> Iterator[Pat
 def train(
     what: Annotated[
         str,
-        typer.Argument(help="heads, identity, attributes, flow, ifadit, each on the former; autoencoder, diffusion."),
+        typer.Argument(
+            help="heads, parser, identity, attributes, flow, ifadit, each on the former; autoencoder, then diffusion; "
+            "inversion, then dbaf, hford."
+        ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],
     steps: Annotated[int, typer.Option(min=0, help="Length of the run; 0: as the recipe says.")] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0: never.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
     faces: Annotated[int, typer.Option(min=100, help="Synthetic faces kept at hand.")] = 3600,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N; autoencoder and diffusion only.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N; not for heads to ifadit.")] = "cpu",
 ) -> None:
     """Train networks on synthetic faces. Resumable; logs losses and contact sheets into DIR."""
     from anonface.pipeline import choose_device

@@ -17,6 +17,7 @@ from anonface import torchvision_adapter
 from anonface.backends.ddim import Predictor, Schedule, denoise, invert
 from anonface.backends.keyed_noise import signs_of_seed
 from anonface.models import bisenet_resnet34, latent_diffusion
+from anonface.models.dbaf_official import OfficialDBAF
 from anonface.models.ifadit_official import (
     IdentityCompensation,
     IdentityEncoder,
@@ -207,6 +208,44 @@ def test_ifadit_pipeline() -> None:
             "image_recovered": ifadit.recover(seen, key),
         }
     )
+
+
+def test_dbaf() -> None:
+    """The four files of one pipeline: the encoder is that of e4e, the generator the fine-tuned one."""
+    parts = layout("dbaf_disentangle"), layout("dbaf_attr_block"), layout("dbaf_anonymizer"), layout("dbaf_pipeline")
+    encoder, (split, attributes, anonymizer, whole) = layout("e4e_ffhq_256"), parts
+    dbaf = OfficialDBAF().eval()
+    split.fill(dbaf.disentangler)
+    attributes.fill(dbaf.attributes)
+    anonymizer.fill(dbaf.anonymizer)
+    encoder.fill(dbaf.encoder, prefix="encoder.")
+    whole.data["code_buffers"] = encoder.data["code_buffers"]
+    whole.buffers = {name.removeprefix("decoder."): value for name, value in encoder.buffers.items()}
+    whole.fill(dbaf.generator, "decoder_state")
+    dbaf.key_mapping = dbaf.generator.style
+    dbaf.latent_avg.copy_(split.input("latent_avg") * 0.1)
+
+    image = split.input("input") * 2 - 1
+    features = dbaf.encoder.features(image)
+    codes = dbaf.encoder.read(features) + dbaf.latent_avg
+    kept = dbaf.disentangler(codes)
+    split.data["inputs"] += split.data["given_codes_inputs"]
+    given = split.input("input.codes")
+    split.check(
+        {
+            "origin_codes": codes,
+            "id_codes": kept,
+            "id_codes_of_given_codes_batch2": dbaf.disentangler(given),
+            "id_codes_of_given_codes_row0_alone": dbaf.disentangler(given[:1]),
+        }
+    )
+    maps = dbaf.attributes(features)
+    names = ("c3", "c2", "c1", "attr3", "attr2", "attr1")
+    attributes.check(dict(zip(names, (*features, *maps), strict=True)))
+    key = dbaf.key_code(split.input("input.z")[None])
+    mapped = dbaf.anonymizer(codes - kept, key)
+    anonymizer.check({"password_w": key, "mapper_out": mapped, "w_final": mapped + kept})
+    whole.check({"image": dbaf(image, key)})
 
 
 def blocks(uniform: Tensor, size: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from anonface.errors import UsageError
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from anonface.backends.dbaf_official import OfficialDBAFBackend
+    from anonface.backends.ifadit_official import OfficialIFADITBackend
     from anonface.keys import FaceKey
 
 Parameter = str | int | float | bool
@@ -78,17 +81,26 @@ def _ifadit(device: torch.device, settings: Settings) -> Backend:
 
 
 def _ifadit_official(device: torch.device, settings: Settings) -> Backend:
-    from pathlib import Path
-
     from anonface.backends.ifadit_official import OfficialIFADITBackend
 
+    return _published(OfficialIFADITBackend, device, settings)
+
+
+def _dbaf_official(device: torch.device, settings: Settings) -> Backend:
+    from anonface.backends.dbaf_official import OfficialDBAFBackend
+
+    return _published(OfficialDBAFBackend, device, settings)
+
+
+def _published(
+    family: type[OfficialIFADITBackend] | type[OfficialDBAFBackend], device: torch.device, settings: Settings
+) -> Backend:
+    """The authors' networks from the folder that the setting ``model`` names, or from the files of weights.toml."""
     unknown = sorted(set(settings) - {"model"})
     if unknown:
-        raise UsageError(f"backend ifadit-official has no setting {unknown[0]!r}", "it has no refinement")
+        raise UsageError(f"backend {family.name} has no setting {unknown[0]!r}", "it has no refinement")
     folder = settings.get("model")
-    if folder:
-        return OfficialIFADITBackend.from_folder(Path(str(folder)), str(device))
-    return OfficialIFADITBackend.from_weights(str(device))
+    return family.from_folder(Path(str(folder)), str(device)) if folder else family.from_weights(str(device))
 
 
 def _diffusion(device: torch.device, settings: Settings) -> Backend:
@@ -97,10 +109,22 @@ def _diffusion(device: torch.device, settings: Settings) -> Backend:
     return Diffusion.load(device, settings)
 
 
+def _latent_editing(name: str) -> Callable[[torch.device, Settings], Backend]:
+    def load(device: torch.device, settings: Settings) -> Backend:
+        from anonface.backends.latent_editing import LatentEditingBackend
+
+        return LatentEditingBackend.load(name, device, settings)
+
+    return load
+
+
 BACKENDS: dict[str, Callable[[torch.device, Settings], Backend]] = {
     "ifadit": _ifadit,
     "ifadit-official": _ifadit_official,
     "diffusion": _diffusion,
+    "dbaf": _latent_editing("dbaf"),
+    "dbaf-official": _dbaf_official,
+    "hford": _latent_editing("hford"),
 }
 
 

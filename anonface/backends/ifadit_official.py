@@ -6,7 +6,6 @@ batch. The background of a recovered face is that of the anonymized one; the scr
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from anonface import weights
+from anonface.backends import published
 from anonface.backends.base import Settings
-from anonface.errors import UsageError, WeightsError
+from anonface.errors import UsageError
 from anonface.models.ifadit_official import OfficialIFADIT, OfficialIFADITParams, composite
 from anonface.models.psp import PSp
 
@@ -73,7 +73,7 @@ class OfficialIFADITBackend:
         Raises:
             WeightsError: if a file is missing, or holds other tensors than its network.
         """
-        return cls._from_files({part: _find(folder, name) for part, name in ENTRIES.items()}, device, params)
+        return cls._from_files(published.files_in(folder, ENTRIES), device, params)
 
     @classmethod
     def _from_files(
@@ -86,7 +86,7 @@ class OfficialIFADITBackend:
         inversion = PSp(params.generator, backbone=params.recognizer)
         networks.attribute_encoder = inversion.encoder
         for part, file in files.items():
-            _fill(inversion if part == "attribute_encoder" else networks.get_submodule(part), file)
+            published.fill(inversion if part == "attribute_encoder" else networks.get_submodule(part), file)
         return cls(networks, device)
 
     def parameters(self) -> dict[str, str | int | float | bool]:
@@ -107,10 +107,7 @@ class OfficialIFADITBackend:
 
     def digest(self) -> bytes:
         """SHA-256 over all numbers of the networks."""
-        total = hashlib.sha256()
-        for tensor in self.networks.state_dict().values():
-            total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return total.digest()
+        return published.digest(self.networks)
 
     def visible(self, masks: Tensor) -> Tensor:
         """The masks themselves."""
@@ -149,25 +146,3 @@ class OfficialIFADITBackend:
 def password(key: FaceKey, width: int = 512) -> Tensor:
     """A key's password: bytes of its stream as floats [width] in [0, 1)."""
     return torch.tensor(list(key.stream("flow", width))) / 256
-
-
-def _find(folder: Path, name: str) -> Path:
-    entry = weights.entry(name)
-    for file in (entry.file, *entry.also_named):
-        if (folder / file).is_file():
-            return folder / file
-    raise WeightsError(
-        f"{folder} has no {entry.file}, {entry.role}",
-        "put the authors' six files into one folder under their published names",
-    )
-
-
-def _fill(network: nn.Module, file: Path) -> None:
-    """By name if the names agree, else in order: the authors themselves pair by order and size."""
-    state = weights.load_checkpoint(file)
-    # A generator's mean latent often lies beside its weights; iFADIT never adds it.
-    state.pop("latent_avg", None)
-    try:
-        weights.fit(network, state, by="name", source=file.name)
-    except WeightsError:
-        weights.fit(network, state, by="order", source=file.name)

@@ -64,8 +64,10 @@ class MobileNetV2Features(nn.Module):
     TAPS = (6, 13, 17)  # last block at strides 8, 16 and 32
     WIDTHS = (32, 96, 320)
 
-    def __init__(self) -> None:
+    def __init__(self, taps: tuple[int, ...] = TAPS) -> None:
+        """``taps`` are the blocks whose outputs are returned."""
         super().__init__()
+        self.taps = taps
         blocks: list[nn.Module] = [_conv_bn(3, 32, 3, 2)]
         c = 32
         for expand, c_out, count, stride in self.STAGES:
@@ -77,11 +79,11 @@ class MobileNetV2Features(nn.Module):
         self.register_buffer("std", torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1), persistent=False)
 
     def forward(self, image: Tensor) -> list[Tensor]:
-        """[B, 3, H, W] in [-1, 1] -> feature maps at strides 8, 16 and 32."""
+        """[B, 3, H, W] in [-1, 1] -> feature maps at strides 8, 16 and 32, or after the taps asked for."""
         x, taps = ((image + 1) / 2 - self.mean) / self.std, []
         for i, block in enumerate(self.features):
             x = block(x)
-            if i in self.TAPS:
+            if i in self.taps:
                 taps.append(x)
         return taps
 
@@ -119,23 +121,39 @@ class AttributeEncoder(nn.Module):
         return torch.cat(codes, dim=1)
 
 
-class LatentMapper(nn.Module):
-    """M of equation 2: for each latent, MLP([z, a_i]) -> w_i; two layers, shared by all latents but for a bias each."""
+class PrincipalLatents(nn.Module):
+    """A network that writes latents in whitened principal coordinates of the generator's w."""
 
     mean: Tensor
     std: Tensor
     axes: Tensor
 
-    def __init__(self, params: AttributeParams | None = None) -> None:
+    def __init__(self, style: int) -> None:
         super().__init__()
-        p = self.params = params or AttributeParams()
+        self.register_buffer("mean", torch.zeros(style))
+        self.register_buffer("std", torch.ones(style))
+        self.register_buffer("axes", torch.eye(style))
+
+    def to_w(self, u: Tensor) -> Tensor:
+        """Whitened coordinates [..., 512] -> latents."""
+        return self.mean + (u * self.std) @ self.axes
+
+    def to_u(self, w: Tensor) -> Tensor:
+        """Latents [..., 512] -> whitened coordinates."""
+        return ((w - self.mean) @ self.axes.T) / self.std
+
+
+class LatentMapper(PrincipalLatents):
+    """M of equation 2: for each latent, MLP([z, a_i]) -> w_i; two layers, shared by all latents but for a bias each."""
+
+    def __init__(self, params: AttributeParams | None = None) -> None:
+        p = params or AttributeParams()
+        super().__init__(p.style)
+        self.params = p
         self.first_identity = nn.Linear(p.identity, p.hidden, bias=False)
         self.first_attribute = nn.Linear(p.code, p.hidden)
         self.latent_bias = nn.Parameter(torch.zeros(p.n_latents, p.hidden))
         self.second = nn.Linear(p.hidden, p.style)
-        self.register_buffer("mean", torch.zeros(p.style))
-        self.register_buffer("std", torch.ones(p.style))
-        self.register_buffer("axes", torch.eye(p.style))
         with torch.no_grad():  # a fresh mapper starts at the mean face, faintly
             self.second.weight.mul_(0.1)
             self.second.bias.zero_()
@@ -145,14 +163,6 @@ class LatentMapper(nn.Module):
         # a unit code has components near 1/sqrt(448); scaled to unit variance before it is mixed with the attributes
         x = self.first_identity(z * z.shape[1] ** 0.5)[:, None] + self.first_attribute(a) + self.latent_bias
         return self.to_w(self.second(F.leaky_relu(x, 0.2)))
-
-    def to_w(self, u: Tensor) -> Tensor:
-        """Whitened coordinates [..., 512] -> latents."""
-        return self.mean + (u * self.std) @ self.axes
-
-    def to_u(self, w: Tensor) -> Tensor:
-        """Latents [..., 512] -> whitened coordinates."""
-        return ((w - self.mean) @ self.axes.T) / self.std
 
 
 class IdentityCompensation(nn.Module):

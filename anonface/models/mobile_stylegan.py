@@ -8,6 +8,7 @@ the heads for 256 and 512 px are trained by this project (``anonface train heads
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -74,14 +75,15 @@ class StyledConv(nn.Module):
         self.noise = nn.Parameter(torch.zeros(1, 1, side, side))
         self.bias = nn.Parameter(torch.zeros(1, c_out, 1, 1))
 
-    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+    def forward(self, x: Tensor, w: Tensor, detail: Tensor | None = None) -> Tensor:
         x = x * self.modulation(w)
         if self.weight_dw is None:
             x = F.conv2d(x, self.weight, self.bias.flatten(), padding=1)
         else:
             x = F.conv2d(x, self.weight_dw[:, 0], padding=1, groups=x.shape[1])
             x = F.conv2d(x, self.weight, self.bias.flatten())
-        return F.leaky_relu(x + self.noise, 0.2)
+        x = x + self.noise
+        return F.leaky_relu(x if detail is None else x + detail, 0.2)
 
 
 def haar(x: Tensor) -> Tensor:
@@ -114,10 +116,11 @@ class Level(nn.Module):
         self.conv1 = StyledConv(style, c_in // 4, c_out, side)
         self.conv2 = StyledConv(style, c_out, c_out, side)
 
-    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+    def forward(self, x: Tensor, w: Tensor, details: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        first, second = details or (None, None)
         x = self.up(x, w[:, 0])
-        x = self.conv1(x, w[:, 1])
-        return self.conv2(x, w[:, 2])
+        x = self.conv1(x, w[:, 1], first)
+        return self.conv2(x, w[:, 2], second)
 
 
 class ToImage(nn.Module):
@@ -162,6 +165,10 @@ class EarlyHead(nn.Module):
         return inverse_haar(bands + self.colour(w))
 
 
+Details = Mapping[int, tuple[Tensor, Tensor]]
+"""By a level's side in px: what is added beside the baked noise of its two convolutions, each [B, C, side, side]."""
+
+
 class MobileStyleGAN(nn.Module):
     """Synthesis network: W+ latents [B, n, 512] -> images [B, 3, S, S], about -1..1, RGB.
 
@@ -191,16 +198,16 @@ class MobileStyleGAN(nn.Module):
         """Image sides in px that this generator can give, ascending."""
         return (*sorted(int(s) for s in self.heads), self.params.side(len(self.layers) - 1))
 
-    def features(self, w_plus: Tensor, level: int) -> Tensor:
+    def features(self, w_plus: Tensor, level: int, details: Details | None = None) -> Tensor:
         """Feature map after ``level``: [B, n, 512] -> [B, channels[level], 8 * 2**level, ...]."""
         w_plus = self._complete(w_plus)
         x = self.conv1(self.input.expand(w_plus.shape[0], -1, -1, -1), w_plus[:, 0])
         for i in range(level + 1):
-            x = self.layers[i](x, w_plus[:, 1 + 3 * i : 4 + 3 * i])
+            x = self.layers[i](x, w_plus[:, 1 + 3 * i : 4 + 3 * i], (details or {}).get(8 * 2**i))
         return x
 
-    def synthesize(self, w_plus: Tensor, size: int) -> Tensor:
-        """Render latents at ``size`` px through the head of that size.
+    def synthesize(self, w_plus: Tensor, size: int, details: Details | None = None) -> Tensor:
+        """Render latents at ``size`` px through the head of that size, with details of one's own in the features.
 
         Raises:
             ValueError: there is no head of that size.
@@ -208,7 +215,7 @@ class MobileStyleGAN(nn.Module):
         if size not in self.sizes:
             raise ValueError(f"no head for {size} px; this generator has {self.sizes}")
         level = self.level(size)
-        return self.head(self.features(w_plus, level), w_plus, level)
+        return self.head(self.features(w_plus, level, details), w_plus, level)
 
     def level(self, size: int) -> int:
         """The level whose head gives images of ``size`` px."""

@@ -75,15 +75,10 @@ class StyleEncoder(nn.Module):
         self.latlayer2 = nn.Conv2d(stages[1][0], params.latent, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        pyramid = self._pyramid(images)
-        styles = torch.stack([head(pyramid[_level(i)]) for i, head in enumerate(self.styles)], dim=1)
-        if not self.params.offsets:
-            return styles
-        base, offsets = styles[:, :1], styles[:, 1:]
-        return torch.cat([base, base + offsets], dim=1)
+        return self.read(self.features(images))
 
-    def _pyramid(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Features of 16, 32 and 64 px a side, all as wide as the latent."""
+    def features(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the last three stages see, of 16, 32 and 64 px a side, in their own widths: c3, c2, c1."""
         counts = [units for _, units in self.params.backbone.stages]
         ends = [sum(counts[: i + 1]) - 1 for i in range(4)]
         taps = []
@@ -93,9 +88,19 @@ class StyleEncoder(nn.Module):
             if index in ends[1:]:
                 taps.append(x)
         c1, c2, c3 = taps
+        return c3, c2, c1
+
+    def read(self, features: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """The styles [B, n_styles, 512] that features show."""
+        c3, c2, c1 = features
         p2 = _doubled(c3, c2) + self.latlayer1(c2)
         p1 = _doubled(p2, c1) + self.latlayer2(c1)
-        return c3, p2, p1
+        pyramid = c3, p2, p1
+        styles = torch.stack([head(pyramid[_level(i)]) for i, head in enumerate(self.styles)], dim=1)
+        if not self.params.offsets:
+            return styles
+        base, offsets = styles[:, :1], styles[:, 1:]
+        return torch.cat([base, base + offsets], dim=1)
 
 
 def _level(style: int) -> int:

@@ -106,6 +106,58 @@ def load_bank(
     return FaceBank(torch.cat(images), torch.cat(latents))
 
 
+class FacePool:
+    """Rendered faces kept on the generator's device and replaced little by little.
+
+    Args:
+        size: faces kept, uint8; a face of 256 px takes 0.2 MB.
+        fresh: faces rendered anew at each draw once the pool is full. With as many as a batch has, every face is seen
+            about once; a CPU, on which rendering costs as much as learning, takes one.
+    """
+
+    def __init__(self, generator: MobileStyleGAN, mapping: MappingNetwork, size: int, fresh: int, side: int = 256):
+        self.generator, self.mapping, self.size, self.fresh, self.side = generator, mapping, size, fresh, side
+        self.images = torch.empty(0, 3, side, side, dtype=torch.uint8, device=next(mapping.parameters()).device)
+
+    @torch.no_grad()
+    def render(self, count: int, rng: torch.Generator) -> Tensor:
+        """``count`` new faces, uint8 [count, 3, S, S]."""
+        faces = self.generator.synthesize(draw_latents(self.mapping, count, rng), self.side)
+        return ((faces.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+
+    def draw(self, count: int, rng: torch.Generator) -> Tensor:
+        """Faces [count, 3, S, S] in [-1, 1]: some mirrored, lighter or darker, with another cast or none of colour."""
+        return relit(self.pick(count, rng), rng)
+
+    @torch.no_grad()
+    def pick(self, count: int, rng: torch.Generator) -> Tensor:
+        """Members [count, C, S, S] in [-1, 1], some mirrored, after the pool was refreshed."""
+        filling = len(self.images) < self.size
+        new = self.render(max(self.fresh, count) if filling else self.fresh, rng)
+        self.images = torch.cat([self.images, new])[-self.size :]
+        chosen = torch.randint(len(self.images), (count,), generator=rng)
+        return mirrored(self.images[chosen.to(self.images.device)].float() / 127.5 - 1, rng)
+
+
+def mirrored(pictures: Tensor, rng: torch.Generator) -> Tensor:
+    """Pictures [B, C, S, S], half of them with left and right changed; runs on their device."""
+    turned = torch.rand(len(pictures), 1, 1, 1, generator=rng).to(pictures.device) < 0.5
+    return torch.where(turned, pictures.flip(3), pictures)
+
+
+def relit(faces: Tensor, rng: torch.Generator) -> Tensor:
+    """Faces [B, 3, S, S] in [-1, 1] in another light, some of them grey; runs on the faces' device."""
+
+    def uniform(low: float, high: float, channels: int = 1) -> Tensor:
+        drawn = torch.rand(len(faces), channels, 1, 1, generator=rng)
+        return (low + (high - low) * drawn).to(faces)
+
+    light = ((faces + 1) / 2).clamp(1e-4, 1) ** uniform(0.7, 1.4)
+    light = light * uniform(0.75, 1.15) * uniform(0.9, 1.1, 3)
+    grey = light.mean(1, keepdim=True).expand_as(light)
+    return torch.where(uniform(0, 1) < 0.1, grey, light).clamp(0, 1) * 2 - 1
+
+
 def jitter(
     faces: Tensor, rng: torch.Generator, shift: float = 0.015, scale: float = 0.03, turn: float = 0.03
 ) -> Tensor:
@@ -129,6 +181,18 @@ def rounded(faces: Tensor) -> Tensor:
     """8-bit rounding with a straight-through gradient."""
     levels = ((faces.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
     return faces + (levels - faces).detach()
+
+
+def recompressed(faces: Tensor, rng: torch.Generator) -> Tensor:
+    """Faces [B, 3, S, S] in [-1, 1] as JPEG files of quality 60 to 100 give them back.
+
+    Gradients pass: the compression's change is added as a constant.
+    """
+    levels = ((faces.detach().clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+    qualities = torch.randint(60, 101, (len(faces),), generator=rng).tolist()
+    pictures = np.stack([through_jpeg(*photo) for photo in zip(levels, qualities, strict=True)])
+    stored = torch.from_numpy(pictures).permute(0, 3, 1, 2).to(faces) / 127.5 - 1
+    return faces + (stored - faces).detach()
 
 
 def _uniform(rng: torch.Generator, low: float, high: float) -> float:

@@ -15,54 +15,10 @@ from anonface.backends.ddim import Schedule, denoise
 from anonface.backends.diffusion import fixed_region
 from anonface.models.attributes import MobileNetV2Features
 from anonface.models.latent_diffusion import LatentDiffusion
-from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.training.data import draw_latents, rounded, tile
+from anonface.training.data import FacePool, rounded, tile
 from anonface.training.loop import Objective
 
 AVERAGE_DECAY = 0.9995
-
-
-class FacePool:
-    """Rendered faces kept on the generator's device and replaced little by little.
-
-    Args:
-        size: faces kept, uint8; a face of 256 px takes 0.2 MB.
-        fresh: faces rendered anew at each draw once the pool is full. With as many as a batch has, every face is seen
-            about once; a CPU, on which rendering costs as much as learning, takes one.
-    """
-
-    def __init__(self, generator: MobileStyleGAN, mapping: MappingNetwork, size: int, fresh: int, side: int = 256):
-        self.generator, self.mapping, self.size, self.fresh, self.side = generator, mapping, size, fresh, side
-        self.images = torch.empty(0, 3, side, side, dtype=torch.uint8, device=next(mapping.parameters()).device)
-
-    @torch.no_grad()
-    def render(self, count: int, rng: torch.Generator) -> Tensor:
-        """``count`` new faces, uint8 [count, 3, S, S]."""
-        faces = self.generator.synthesize(draw_latents(self.mapping, count, rng), self.side)
-        return ((faces.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
-
-    @torch.no_grad()
-    def draw(self, count: int, rng: torch.Generator) -> Tensor:
-        """Faces [count, 3, S, S] in [-1, 1]: mirrored, lighter or darker, with another cast or none of colour."""
-        filling = len(self.images) < self.size
-        new = self.render(max(self.fresh, count) if filling else self.fresh, rng)
-        self.images = torch.cat([self.images, new])[-self.size :]
-        chosen = torch.randint(len(self.images), (count,), generator=rng)
-        return relit(self.images[chosen.to(self.images.device)].float() / 127.5 - 1, rng)
-
-
-def relit(faces: Tensor, rng: torch.Generator) -> Tensor:
-    """Faces [B, 3, S, S] in [-1, 1] in another light, some mirrored or grey; runs on the faces' device."""
-
-    def uniform(low: float, high: float, channels: int = 1) -> Tensor:
-        drawn = torch.rand(len(faces), channels, 1, 1, generator=rng)
-        return (low + (high - low) * drawn).to(faces)
-
-    faces = torch.where(uniform(0, 1) < 0.5, faces.flip(3), faces)
-    light = ((faces + 1) / 2).clamp(1e-4, 1) ** uniform(0.7, 1.4)
-    light = light * uniform(0.75, 1.15) * uniform(0.9, 1.1, 3)
-    grey = light.mean(1, keepdim=True).expand_as(light)
-    return torch.where(uniform(0, 1) < 0.1, grey, light).clamp(0, 1) * 2 - 1
 
 
 class AutoencoderObjective(Objective):

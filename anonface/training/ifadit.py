@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -17,11 +16,17 @@ from torch import Tensor, nn
 
 from anonface.backends.refine import LandmarkNetwork, match_tones, mesh_in_crop
 from anonface.faces.blend import composite
-from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
+from anonface.models.attributes import (
+    AttributeEncoder,
+    IdentityCompensation,
+    LatentMapper,
+    MobileNetV2Features,
+    PrincipalLatents,
+)
 from anonface.models.identity import IdentityEncoder
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.models.sif import SIF
-from anonface.training.data import FaceBank, draw_keys, jitter, photograph, rounded, through_jpeg, tile
+from anonface.training.data import FaceBank, draw_keys, jitter, photograph, recompressed, rounded, tile
 from anonface.training.loop import Objective
 
 SIDE = 128  # px, at which training looks; renders come from the 256-px head
@@ -116,7 +121,7 @@ class PhaseOne(Objective):
         self.fixed, self.bank, self.batch, self.rendered_from = fixed, bank, batch, rendered_from
         self.attributes, self.mapper = AttributeEncoder(), LatentMapper()
         self.attributes.backbone.load_state_dict(fixed.features.state_dict())
-        _principal_latents(self.mapper, fixed.mapping)
+        principal_latents(self.mapper, fixed.mapping)
         with torch.inference_mode():
             codes = [fixed.encoder(bank.faces(slice(i, i + 32))) for i in range(0, len(bank), 32)]
         self.codes = torch.cat(codes).clone()
@@ -164,10 +169,10 @@ class PhaseOne(Objective):
 
 
 @torch.no_grad()
-def _principal_latents(mapper: LatentMapper, mapping: MappingNetwork, count: int = 20_000) -> None:
-    """Set the mapper's whitening: mean, principal axes and standard deviations of the generator's w."""
+def principal_latents(mapper: PrincipalLatents, mapping: MappingNetwork, count: int = 20_000) -> None:
+    """Set a network's whitening: mean, principal axes and standard deviations of the generator's w."""
     z = torch.randn(count, 512, generator=torch.Generator().manual_seed(11))
-    w = mapping(z)
+    w = mapping(z.to(next(mapping.parameters()).device))
     mean = w.mean(0)
     _, singular, axes = torch.linalg.svd(w - mean, full_matrices=False)
     mapper.mean.copy_(mean)
@@ -357,19 +362,8 @@ class PhaseTwo(Objective):
 
 
 def photograph_gently(faces: Tensor, rng: torch.Generator) -> Tensor:
-    """What becomes of an anonymized photo before it is recovered: re-alignment jitter and re-compression.
-
-    Gradients pass: the compression's change is added as a constant.
-    """
-    faces = jitter(faces, rng, shift=0.006, scale=0.01, turn=0.01)
-    with torch.no_grad():
-        pictures = []
-        for face in faces:
-            pixels = ((face.permute(1, 2, 0).clamp(-1, 1) + 1) * 127.5).round().byte().numpy()
-            quality = int(torch.randint(60, 101, (), generator=rng))
-            pictures.append(torch.from_numpy(through_jpeg(pixels, quality).astype(np.float32) / 127.5 - 1))
-        change = torch.stack(pictures).permute(0, 3, 1, 2) - faces
-    return faces + change
+    """What becomes of an anonymized photo before it is recovered: re-alignment jitter and re-compression."""
+    return recompressed(jitter(faces, rng, shift=0.006, scale=0.01, turn=0.01), rng)
 
 
 def _oval(mesh: Tensor, side: int, softness: float = 0.02) -> Tensor:

@@ -20,6 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from anonface.backends.arena import denormals_flushed
+
 
 @dataclass(frozen=True)
 class LoopSettings:
@@ -76,10 +78,11 @@ def train(objective: Objective, settings: LoopSettings) -> Iterator[dict[str, fl
     for step in range(first, settings.steps):
         for group in optimiser.param_groups:
             group["lr"] = settings.rate * (1.0 - 0.9 * step / settings.steps)
-        losses = objective.losses(step_generator(settings.seed, step), step)
-        total = torch.stack([v for k, v in losses.items() if not k.startswith("_")]).sum()
-        optimiser.zero_grad(set_to_none=True)
-        total.backward()
+        with denormals_flushed():
+            losses = objective.losses(step_generator(settings.seed, step), step)
+            total = torch.stack([v for k, v in losses.items() if not k.startswith("_")]).sum()
+            optimiser.zero_grad(set_to_none=True)
+            total.backward()
         norm = nn.utils.clip_grad_norm_(parameters, settings.clip)
         if torch.isfinite(norm):
             optimiser.step()

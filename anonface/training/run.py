@@ -1,7 +1,8 @@
 """``anonface train``: from a name to a run.
 
 Order: heads, parser, identity, attributes, flow, ifadit. Each reads what the ones before it left in the package's
-``trained``. Apart from them: autoencoder, then diffusion in the same folder, which can then be named as a model.
+``trained``. Apart from them, each in one folder, which can then be named as a model: autoencoder, then diffusion;
+inversion, then dbaf and hford.
 """
 
 from __future__ import annotations
@@ -14,20 +15,25 @@ import torch
 
 from anonface import weights
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.errors import UsageError
+from anonface.backends.latent_editing import EDITORS, ENCODER
+from anonface.errors import UsageError, WeightsError
 from anonface.models.apparent import Apparent
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
+from anonface.models.discriminator import Discriminator
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
+from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
+from anonface.models.latent_editing import FaceEditor
 from anonface.models.sif import SIF
-from anonface.training.data import FaceBank, jitter, load_bank, photograph
-from anonface.training.diffusion import AutoencoderObjective, FacePool, NoiseObjective
+from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
+from anonface.training.diffusion import AutoencoderObjective, NoiseObjective
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
-from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo
+from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo, principal_latents
 from anonface.training.labels import fit_reader, load_labelled
+from anonface.training.latent_editing import CoveredPool, DBAFObjective, HFORDObjective, InversionObjective, Teachers
 from anonface.training.loop import LoopSettings, Objective, train
 from anonface.training.parser import ParserObjective
 
@@ -68,7 +74,7 @@ def train_command(
     if what not in RECIPES:
         raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {', '.join(RECIPES)}")
     if request.device != "cpu" and what not in PACES:
-        raise UsageError(f"{what} is trained on the CPU only", f"--device is for {' and '.join(PACES)}")
+        raise UsageError(f"{what} is trained on the CPU only", f"--device is for {', '.join(PACES)}")
     objective, settings = RECIPES[what](request, progress)
     yield from train(objective, settings)
 
@@ -137,6 +143,56 @@ def _diffusion(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     return NoiseObjective(model, _pool(request, batch), batch), request.settings("diffusion", steps, 2e-4)
 
 
+def _inversion(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    batch, steps = _pace(ENCODER, request.device)
+    generator, mapping = load_generator(request.device), load_mapping(request.device)
+    encoder = InversionEncoder().to(request.device)
+    _start_from_imagenet(encoder.backbone)
+    principal_latents(encoder, mapping)
+    objective = InversionObjective(encoder, generator, mapping, _teachers(request.device), batch)
+    return objective, request.settings(ENCODER, steps, 4e-4)
+
+
+def _editing(what: str) -> Callable[[Request, Progress], tuple[Objective, LoopSettings]]:
+    def recipe(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+        batch, steps = _pace(what, request.device)
+        settings = request.settings(what, steps, 1e-4)  # both papers' rate
+        generator, mapping = load_generator(request.device), load_mapping(request.device)
+        teachers = _teachers(request.device)
+        objective = {"dbaf": DBAFObjective, "hford": HFORDObjective}[what](
+            FaceEditor(_trained_encoder(request.folder), EDITORS[what](), generator).to(request.device),
+            mapping,
+            teachers,
+            CoveredPool(generator, mapping, teachers.parser, request.faces, max(1, batch // 8)),
+            Discriminator().to(request.device),
+            first_stage=settings.steps // 2,
+            batch=batch,
+        )
+        return objective, settings
+
+    return recipe
+
+
+def _trained_encoder(folder: Path) -> InversionEncoder:
+    """The run's own, or else the package's."""
+    encoder, file = InversionEncoder(), folder / ENCODER / f"{ENCODER}.safetensors"
+    if file.is_file():
+        weights.fit(encoder, weights.load_checkpoint(file), source=str(file))
+    elif ENCODER in {entry.name for entry in weights.entries()}:
+        weights.load(encoder, ENCODER)
+    else:
+        raise WeightsError(f"{folder} has no {file.relative_to(folder)}", f"run `anonface train {ENCODER}` there first")
+    return encoder
+
+
+def _teachers(device: str) -> Teachers:
+    identity, parser = IdentityEncoder(), FaceParser()
+    for module, name in ((identity, "identity"), (parser, "face-parser")):
+        weights.load(module, name)
+        module.requires_grad_(False).eval().to(device)
+    return Teachers(identity, _features().to(device), parser)
+
+
 def _pace(what: str, device: str) -> tuple[int, int]:
     return PACES[what][device != "cpu"]
 
@@ -188,6 +244,15 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "ifadit": _phase_two,  # phase II
     "autoencoder": _autoencoder,
     "diffusion": _diffusion,
+    "inversion": _inversion,
+    "dbaf": _editing("dbaf"),
+    "hford": _editing("hford"),
 }
 # Faces a step, and steps, on a CPU and on a GPU, of what can be trained on either. What a CPU can do is a trial.
-PACES = {"autoencoder": ((2, 20_000), (48, 40_000)), "diffusion": ((8, 20_000), (128, 100_000))}
+PACES = {
+    "autoencoder": ((2, 20_000), (48, 40_000)),
+    "diffusion": ((8, 20_000), (128, 100_000)),
+    "inversion": ((4, 20_000), (32, 40_000)),
+    "dbaf": ((2, 20_000), (16, 60_000)),
+    "hford": ((2, 20_000), (16, 60_000)),
+}

@@ -59,6 +59,24 @@ def test_a_size_without_head_is_refused(generator):
         generator.synthesize(torch.zeros(1, 23, 512), 300)
 
 
+def test_details_are_added_where_the_baked_noise_stands():
+    torch.manual_seed(0)
+    small = MobileStyleGAN(MobileStyleGANParams(style=8, base=8, channels=(8, 8, 4), early_heads=((0, 2),)))
+    for parameter in small.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    w = torch.randn(2, 11, 8)
+    nothing = {16: (torch.zeros(2, 8, 16, 16), torch.zeros(1, 8, 1, 1))}
+    plain = small.synthesize(w, 64)
+    assert torch.equal(small.synthesize(w, 64, nothing), plain)
+    first, second = torch.randn(2, 2, 8, 16, 16)
+    told = small.synthesize(w, 64, {16: (first, second)})
+    assert not torch.allclose(told, plain, atol=1e-2)
+    level = small.layers[1]
+    level.conv1.noise = torch.nn.Parameter(level.conv1.noise + first)
+    level.conv2.noise = torch.nn.Parameter(level.conv2.noise + second)
+    torch.testing.assert_close(small.synthesize(w, 64), told)
+
+
 def test_haar_is_undone_by_its_inverse():
     x = torch.randn(2, 3, 8, 10, generator=torch.Generator().manual_seed(2))
     assert not torch.allclose(haar(x)[:, :3], x[..., ::2, ::2])

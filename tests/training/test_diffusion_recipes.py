@@ -12,7 +12,8 @@ from anonface.errors import UsageError
 from anonface.models.attributes import MobileNetV2Features
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.training import run
-from anonface.training.diffusion import AutoencoderObjective, FacePool, NoiseObjective, relit
+from anonface.training.data import FacePool, mirrored, relit
+from anonface.training.diffusion import AutoencoderObjective, NoiseObjective
 from anonface.training.loop import Objective, step_generator
 from anonface.training.run import Request, train_command
 
@@ -104,6 +105,13 @@ def test_other_light_is_a_function_of_the_stream():
     faces = torch.rand(3, 3, 8, 8) * 2 - 1
     first, again, other = (relit(faces, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other) and not torch.equal(first, faces)
+
+
+def test_half_of_the_pictures_are_mirrored():
+    pictures = torch.rand(64, 1, 2, 3)
+    turned = (mirrored(pictures, torch.Generator().manual_seed(1)) == pictures.flip(3)).flatten(1).all(1)
+    kept = (mirrored(pictures, torch.Generator().manual_seed(1)) == pictures).flatten(1).all(1)
+    assert (turned ^ kept).all() and 16 < turned.sum() < 48
 
 
 def test_a_run_of_both_recipes_is_a_model(tmp_path, monkeypatch):

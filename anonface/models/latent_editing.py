@@ -1,0 +1,114 @@
+"""What DBAF (arXiv 2311.08786) and HFORD share; each paper's own parts are in the files of their names.
+
+    C, M = E(X)                          codes and features of a face                       (``inversion``)
+    A, I = C - I, C - A                  attributes and identity, codes each                (DBAF 4, HFORD III-C)
+    C^   = A + phi([P, I])               identity rewritten under the key                   (DBAF 19-23)
+    X'   = G(C^, M^)                     with what attention keeps of the features          (DBAF 24-28)
+
+Recovery is the same way again, from the anonymized picture and under the same key. Codes fall into three levels, which
+no part mixes; every face is on its own, whoever else is in its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anonface.models.inversion import SIDES, Features, InversionEncoder
+from anonface.models.mobile_stylegan import Details, MobileStyleGAN
+from anonface.models.stylegan2 import EqualLinear
+
+LEVELS = {"coarse": 4, "medium": 4, "fine": 6}  # and how many of the fourteen codes each has, in order
+CODES = sum(LEVELS.values())
+
+
+def by_level(codes: Tensor) -> tuple[Tensor, ...]:
+    """Codes [B, 14, C] -> those of each level, [B, 4, C], [B, 4, C] and [B, 6, C]."""
+    return codes.split(list(LEVELS.values()), dim=1)
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention among the codes of one face, [B, N, C] -> [B, N, C]; DBAF equations 1-3, HFORD 1 and 2.
+
+    N is what is attended over. B never is: a face's result does not depend on its companions.
+    """
+
+    def __init__(self, width: int, heads: int, head: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(width, heads * head, bias=False) for _ in range(3))
+        self.out = nn.Linear(heads * head, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            project(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for project in (self.query, self.key, self.value)
+        )
+        return self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+
+
+def equal_linear_block(widths: Sequence[int]) -> nn.Sequential:
+    """Equalised linear layers between these widths, all but the last followed by a leaky ReLU."""
+    last = len(widths) - 2
+    return nn.Sequential(
+        *(EqualLinear(inputs, outputs, activate=i < last) for i, (inputs, outputs) in enumerate(pairwise(widths)))
+    )
+
+
+class LatentEditor(nn.Module):
+    """A paper's three parts, and how strongly its maps enter the generator.
+
+    Args:
+        disentangler: codes [B, 14, 512] -> the attributes in them, of that shape.
+        rewriter: identity and key side by side [B, 14, 1024] -> another identity [B, 14, 512].
+        retention: features -> maps [B, 512, s, s] for s = 16, 32 and 64.
+    """
+
+    def __init__(self, disentangler: nn.Module, rewriter: nn.Module, retention: nn.Module) -> None:
+        super().__init__()
+        self.disentangler, self.rewriter, self.retention = disentangler, rewriter, retention
+        # one a convolution; at 0 the generator draws as if there were no maps
+        self.strength = nn.Parameter(torch.zeros(len(SIDES), 2))
+
+    def split(self, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes [B, 14, 512] -> identity and attributes, whose sum they are (DBAF 4)."""
+        attributes = self.disentangler(codes)
+        return codes - attributes, attributes
+
+    def rewrite(self, identity: Tensor, key: Tensor) -> Tensor:
+        """Identity [B, 14, 512] under a key vector a level [B, 3, 512] -> another identity, phi of DBAF 19-23."""
+        lengths = torch.tensor(list(LEVELS.values()), device=key.device)
+        return self.rewriter(torch.cat([key.repeat_interleave(lengths, dim=1, output_size=CODES), identity], dim=2))
+
+    def details(self, features: Features) -> Details:
+        """What of the features goes into the generator, where its baked noise stands."""
+        maps = self.retention(features)
+        return {
+            side: (first * kept, second * kept)
+            for side, kept, (first, second) in zip(SIDES, maps, self.strength, strict=True)
+        }
+
+
+class FaceEditor(nn.Module):
+    """Encoder, editor and generator: a face and a key in, another face out."""
+
+    def __init__(self, encoder: InversionEncoder, editor: LatentEditor, generator: MobileStyleGAN) -> None:
+        super().__init__()
+        self.encoder, self.editor, self.generator = encoder, editor, generator
+
+    def edit(self, codes: Tensor, key: Tensor) -> Tensor:
+        """Codes [B, 14, 512] under a key vector a level [B, 3, 512] -> codes of somebody else (DBAF 19-23)."""
+        identity, attributes = self.editor.split(codes)
+        return attributes + self.editor.rewrite(identity, key)
+
+    def render(self, codes: Tensor, features: Features, size: int) -> Tensor:
+        """Codes, with what is kept of the features, -> faces [B, 3, size, size] in about [-1, 1] (DBAF 9, 24-28)."""
+        return self.generator.synthesize(self.encoder.to_latents(codes), size, self.editor.details(features))
+
+    def forward(self, faces: Tensor, key: Tensor, size: int) -> Tensor:
+        """Faces [B, 3, R, R] in [-1, 1] under a key vector a level -> faces of ``size`` px, not clamped."""
+        codes, features = self.encoder(faces)
+        return self.render(self.edit(codes, key), features, size)

@@ -1,0 +1,390 @@
+"""Training of DBAF and HFORD: the encoder that both start from, then either's own networks in two stages.
+
+Stage one disentangles: one face's identity is put among another's attributes, without a key. Stage two anonymizes and
+recovers, two right keys and two wrong ones, through what happens between the two: composite, 8-bit rounding, jittered
+re-alignment, compression. Recovery sees the anonymized picture alone and encodes it anew.
+
+Equations are cited as (DBAF n, HFORD m). The papers share their losses and weights; where DBAF sums over pictures HFORD
+takes the mean, and the latents are held to their mean by the one and to their first by the other. Norms here are root
+mean squares and sums over codes means, so that the weights do not depend on sizes.
+
+Named substitutes: ArcFace is the identity encoder with its two trunks; LPIPS a distance of MobileNetV2 features; the
+face parser the one trained here; Ranger is Adam. Added to the papers' losses: what hides a face must come out as it
+was, which pasted occluders with known masks teach.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from anonface.backends.latent_editing import ENCODER
+from anonface.faces.blend import composite
+from anonface.models.attributes import MobileNetV2Features
+from anonface.models.discriminator import Discriminator
+from anonface.models.face_parser import FACE, FaceParser, face_odds
+from anonface.models.identity import IdentityEncoder
+from anonface.models.inversion import CODE_OF_LATENT, Features, InversionEncoder
+from anonface.models.latent_editing import CODES, LEVELS, FaceEditor
+from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.training.data import FacePool, draw_latents, jitter, mirrored, recompressed, relit, rounded, tile
+from anonface.training.ifadit import perceptual, theta_minus, theta_plus
+from anonface.training.loop import Objective
+from anonface.training.occluders import occlude
+
+SIDE = 256  # px of faces and renders
+COVERED = 0.5  # share of the faces that something is put before
+BORDER = 9  # px over which a mask's border is softened
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """Frozen networks that losses look through."""
+
+    identity: IdentityEncoder
+    features: MobileNetV2Features
+    parser: FaceParser
+
+    def parts(self, faces: Tensor) -> Tensor:
+        """F_p: how sure the parser is of each part of the face, [B, 5, 128, 128] (of these alone: HFORD III-E)."""
+        return self.parser(faces).softmax(1)[:, list(FACE)]
+
+    def mask(self, faces: Tensor) -> Tensor:
+        """Where a face will be replaced, softly bordered, [B, 1, 256, 256]: not where something hides it."""
+        faith = torch.sigmoid(face_odds(self.parser(faces)))[:, None]
+        whole = F.interpolate(faith, faces.shape[-2:], mode="bilinear", align_corners=False)
+        return F.avg_pool2d(whole, BORDER, 1, BORDER // 2)
+
+
+# --- The encoder -----------------------------------------------------------------------------------------------------
+
+
+class InversionObjective(Objective):
+    """Trains the encoder to tell the codes that a face was drawn from, and to have its render look like the face.
+
+    Half of each batch is relit, as no codes make it; of those faces the render alone is judged. As in e4e (Tov et al.
+    2021), codes are drawn towards the first one, where they can be edited.
+    """
+
+    def __init__(
+        self,
+        encoder: InversionEncoder,
+        generator: MobileStyleGAN,
+        mapping: MappingNetwork,
+        teachers: Teachers,
+        batch: int = 2,
+    ) -> None:
+        self.encoder, self.generator, self.mapping = encoder, generator, mapping
+        self.teachers, self.batch = teachers, batch
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {ENCODER: self.encoder}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        w, drawn = self._draw(self.batch, rng)
+        half = self.batch // 2
+        faces = torch.cat([drawn[:half], relit(mirrored(drawn[half:], rng), rng)])
+        seen = recompressed(rounded(faces), rng)
+        with torch.autocast(faces.device.type, torch.bfloat16, enabled=faces.device.type == "cuda"):
+            codes, _ = self.encoder(seen)
+            render = self.generator.synthesize(self.encoder.to_latents(codes), SIDE)
+            perceived = perceptual(self.teachers.features, render, faces)
+            looks = [self.teachers.identity(picture) for picture in (render, faces)]
+        told = self.encoder.to_w(codes[:half]) - w[:half]
+        losses = {
+            "codes": told.square().mean() / self.encoder.std.square().mean(),  # share of variance left open
+            "pixels": (render - faces).abs().mean(),
+            "perceived": perceived,
+            "identity": theta_minus(*looks),
+            "offsets": 0.02 * root_mean_square(codes[:, 1:] - codes[:, :1]).mean(),
+        }
+        return {name: value.float() for name, value in losses.items()}
+
+    @torch.no_grad()
+    def _draw(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Latents [count, 14, 512], one a code, and their faces."""
+        w = draw_latents(self.mapping, count, rng, n_latents=CODES)
+        return w, self.generator.synthesize(w[:, list(CODE_OF_LATENT)], SIDE).clamp(-1, 1)
+
+    @torch.no_grad()
+    def sheet(self) -> NDArray:
+        """Faces beside the renders of their codes."""
+        _, faces = self._draw(4, torch.Generator().manual_seed(99))
+        return tile([faces, self.generator.synthesize(self.encoder.to_latents(self.encoder(faces)[0]), SIDE)])
+
+
+# --- Faces with things before them -----------------------------------------------------------------------------------
+
+
+class CoveredPool(FacePool):
+    """A pool of faces some of which something is put before, with the mask of where it hides the face.
+
+    Things are drawn on the CPU, for the few faces that are rendered anew at each draw; the rest stays on the device.
+    """
+
+    def __init__(
+        self, generator: MobileStyleGAN, mapping: MappingNetwork, parser: FaceParser, size: int, fresh: int
+    ) -> None:
+        super().__init__(generator, mapping, size, fresh, SIDE)
+        self.parser = parser
+        self.images = self.images.new_empty(0, 4, SIDE, SIDE)
+
+    @torch.no_grad()
+    def render(self, count: int, rng: torch.Generator) -> Tensor:
+        """``count`` new faces, uint8 [count, 4, S, S]: their colours, and 255 where they are hidden."""
+        faces = super().render(count, rng)
+        logits = F.interpolate(self.parser(faces.float() / 127.5 - 1), (SIDE, SIDE), mode="bilinear")
+        pictures = faces.permute(0, 2, 3, 1).cpu().numpy()
+        return _covered(pictures, logits.argmax(1).byte().cpu().numpy(), rng).to(faces.device)
+
+    def pairs(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Faces [count, 3, S, S] in [-1, 1], some of them mirrored, relit or covered, and covers [count, 1, S, S]."""
+        pictures, covers = self.pick(count, rng).split([3, 1], dim=1)
+        return relit(pictures, rng), (covers + 1) / 2
+
+
+def _covered(pictures: NDArray[np.uint8], labels: NDArray[np.uint8], rng: torch.Generator) -> Tensor:
+    """Faces uint8 [N, S, S, 3] and their classes [N, S, S] -> as :meth:`CoveredPool.render` returns them."""
+    chance = np.random.default_rng(int(torch.randint(2**62, (1,), generator=rng)))
+    result = np.zeros((*pictures.shape[:3], 4), np.uint8)
+    for i, (picture, seen) in enumerate(zip(pictures / np.float32(255), labels, strict=True)):
+        shown, after = picture, seen
+        if chance.random() < COVERED:
+            other = lambda: (pictures[j := chance.integers(len(pictures))] / np.float32(255), labels[j])  # noqa: E731
+            shown, after = occlude(picture, seen, other, chance)
+        result[i, :, :, :3] = (255 * shown.clip(0, 1)).round()
+        result[i, :, :, 3] = 255 * (np.isin(seen, FACE) & ~np.isin(after, FACE))
+    return torch.from_numpy(result).permute(0, 3, 1, 2).contiguous()
+
+
+def draw_key_vectors(mapping: MappingNetwork, encoder: InversionEncoder, count: int, rng: torch.Generator) -> Tensor:
+    """Keys as ``key_vectors`` makes them, in the encoder's coordinates, from a training stream: [count, 3, 512]."""
+    unit = torch.randint(256, (count * len(LEVELS), encoder.params.style), generator=rng) / 127.5 - 1
+    with torch.no_grad():
+        return encoder.to_u(mapping(unit.to(encoder.mean.device))).unflatten(0, (count, len(LEVELS)))
+
+
+# --- The two stages --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LossWeights:
+    """The weights of a stage's losses; that of the adversarial loss is 1."""
+
+    identity: float
+    pixels: float
+    perceived: float = 1.0
+    parts: float = 0.1
+    regular: float = 0.1
+    covers: float = 1.0  # added here
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a stage made of a batch.
+
+    Attributes:
+        renders: pictures [B, 3, S, S] as the generator draws them, one entry for each kind.
+        wanted, covers: for each kind, what it is compared with, and where something hides the face.
+        codes: the codes of all renders.
+        identity: the stage's own losses of identity.
+    """
+
+    renders: Sequence[Tensor]
+    wanted: Sequence[Tensor]
+    covers: Sequence[Tensor]
+    codes: Tensor
+    identity: dict[str, Tensor]
+
+
+class EditingObjective(Objective):
+    """Trains an editor, and a discriminator against it; encoder and generator are fixed.
+
+    Args:
+        networks: whose editor is trained.
+        faces: what is looked at.
+        first_stage: the number of steps that disentangle; those after them anonymize.
+    """
+
+    name: str
+    NEAR, FAR = 0.1, 0.8  # tau+ and tau- of (DBAF 10, HFORD 6), as distances of identity codes; the papers name none
+    FIRST = LossWeights(identity=1.0, pixels=3.5)  # (DBAF 18, HFORD III-F)
+    SECOND = LossWeights(identity=2.0, pixels=0.05)  # (DBAF 39, HFORD IV-A)
+    GAMMA, R1_EVERY = 10.0, 8  # of the gradient penalty, which is asked for every few steps, as many times as strong
+
+    def __init__(
+        self,
+        networks: FaceEditor,
+        mapping: MappingNetwork,
+        teachers: Teachers,
+        faces: CoveredPool,
+        discriminator: Discriminator,
+        first_stage: int,
+        batch: int = 2,
+    ) -> None:
+        self.networks, self.mapping, self.teachers, self.faces = networks, mapping, teachers, faces
+        self.discriminator, self.first_stage, self.batch = discriminator, first_stage, batch
+        networks.encoder.requires_grad_(False)
+        networks.generator.requires_grad_(False)
+
+    @abstractmethod
+    def over(self, values: Sequence[Tensor]) -> Tensor:
+        """One number out of one for each picture, or pair of pictures, of a face."""
+
+    @abstractmethod
+    def regular(self, codes: Tensor) -> Tensor:
+        """What holds codes [B, 14, 512] where the generator draws faces."""
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {self.name: self.networks.editor, f"{self.name}-discriminator": self.discriminator}
+
+    def deployable(self) -> dict[str, dict[str, Tensor]]:
+        return {self.name: self.networks.editor.state_dict()}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        faces, covers = self.faces.pairs(self.batch, rng)
+        first = step < self.first_stage
+        weights = self.FIRST if first else self.SECOND
+        with torch.autocast(faces.device.type, torch.bfloat16, enabled=faces.device.type == "cuda"):
+            made = self.disentangle(faces, covers) if first else self.anonymize(faces, covers, rng)
+            images = [self._image(*kind) for kind in zip(made.renders, made.wanted, made.covers, strict=True)]
+        judged = self.adversarial(faces, torch.cat(list(made.renders)).float(), len(made.renders), step)
+        losses = {
+            **{name: weights.identity * value for name, value in made.identity.items()},
+            **{name: getattr(weights, name) * self.over([image[name] for image in images]) for name in images[0]},
+            "regular": weights.regular * self.regular(made.codes),
+            **judged,
+        }
+        return {name: value.float() for name, value in losses.items()}
+
+    def disentangle(self, faces: Tensor, covers: Tensor) -> Made:
+        """Stage one (DBAF III-C, HFORD III-F): half of the faces get another's identity, half their own again."""
+        with torch.no_grad():
+            codes, features = self.networks.encoder(faces)
+            own = self.teachers.identity(faces)
+        half = len(faces) // 2
+        who = torch.arange(len(faces))
+        who[half:] = who.roll(1)[half:]
+        identity, attributes = self.networks.editor.split(codes)
+        mixed = identity[who] + attributes  # (DBAF 5)
+        render = self.networks.render(mixed, features, SIDE)  # (DBAF 9)
+        distance = 1 - F.cosine_similarity(self.teachers.identity(render), own)  # (DBAF 11, HFORD 7)
+        excess = torch.cat([distance[:half] - self.NEAR, self.FAR - distance[half:]])
+        contrast = excess.clamp_min(0).mean()  # (DBAF 10, HFORD 6)
+        return Made([render], [faces], [covers], mixed, {"contrast": contrast})
+
+    def anonymize(self, faces: Tensor, covers: Tensor, rng: torch.Generator) -> Made:
+        """Stage two (DBAF III-D, HFORD III-E): under two keys, then back under the first one and under two others."""
+        key, second, wrong, other = (
+            draw_key_vectors(self.mapping, self.networks.encoder, len(faces), rng) for _ in range(4)
+        )
+        with torch.no_grad():
+            encoded, own, mask = self.networks.encoder(faces), self.teachers.identity(faces), self.teachers.mask(faces)
+        hidden = [self._edited(encoded, k) for k in (key, second)]  # (DBAF 19, 20, 24, 25)
+        shown = [rounded(composite(faces, render, mask)) for render, _ in hidden]
+        # the anonymized photo's way, on which the original goes along, so that the two can be compared again
+        together = torch.cat([shown[0], faces, mask, covers], dim=1)
+        moved = jitter(together, rng, shift=0.006, scale=0.01, turn=0.01)
+        photo, aligned, where, hides = moved.split([3, 3, 1, 1], dim=1)
+        arrived = recompressed(photo, rng)
+        again = self.networks.encoder(arrived)
+        back = [self._edited(again, k) for k in (key, wrong, other)]  # (DBAF 21-23, 26-28)
+        right, *false = (composite(arrived, render, where) for render, _ in back)
+        strangers = [self.teachers.identity(picture) for picture in (*shown, *false)]  # S_1
+        return Made(
+            [render for render, _ in (*hidden, *back)],  # S_2
+            [faces, faces, aligned, aligned, aligned],
+            [covers, covers, hides, hides, hides],
+            torch.cat([codes for _, codes in (*hidden, *back)]),
+            {
+                "different": self.over([theta_plus(own, x) for x in strangers]),  # (DBAF 29, HFORD 11)
+                "recovered": theta_minus(own, self.teachers.identity(right)),  # (DBAF 30, HFORD 12)
+                "diverse": self.over([theta_plus(x, y) for x, y in permutations(strangers, 2)]),  # (DBAF 31, HFORD 10)
+            },
+        )
+
+    def _edited(self, encoded: tuple[Tensor, Features], key: Tensor) -> tuple[Tensor, Tensor]:
+        codes = self.networks.edit(encoded[0], key)
+        return self.networks.render(codes, encoded[1], SIDE), codes
+
+    def _image(self, render: Tensor, wanted: Tensor, covers: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            parts = self.teachers.parts(wanted)
+        error = (render - wanted).abs()
+        return {
+            "perceived": perceptual(self.teachers.features, render, wanted),  # (DBAF 12 and 33, HFORD 8)
+            "pixels": error.mean(),  # (DBAF 13 and 34, HFORD 9)
+            "parts": root_mean_square(
+                (self.teachers.parts(render) - parts).flatten(1)
+            ).mean(),  # (DBAF 14 and 35, HFORD 14)
+            "covers": (error * covers).sum() / (3 * covers.sum()).clamp_min(1.0),
+        }
+
+    def adversarial(self, real: Tensor, made: Tensor, kinds: int, step: int) -> dict[str, Tensor]:
+        """The generator's loss and the discriminator's, each blind to the other's parameters (DBAF 16 and 17, 37 and
+        38, HFORD 16 and 17); ``made`` are pictures of ``kinds`` kinds."""
+        fixed = {name: value.detach() for name, value in self.discriminator.named_parameters()}
+        fooled = F.softplus(-functional_call(self.discriminator, fixed, (made,)))
+        caught = F.softplus(self.discriminator(made.detach()))
+        penalised = step % self.R1_EVERY == 0
+        real = real.detach().requires_grad_(penalised)
+        logits = self.discriminator(real)
+        losses = {
+            "fooling": self.over(list(fooled.unflatten(0, (kinds, -1)).mean(1))),
+            "catching": self.over(list(F.softplus(-logits).mean() + caught.unflatten(0, (kinds, -1)).mean(1))),
+        }
+        if penalised:
+            (slope,) = torch.autograd.grad(logits.sum(), real, create_graph=True)
+            losses["catching"] = (
+                losses["catching"] + self.R1_EVERY * self.GAMMA / 2 * slope.square().sum((1, 2, 3)).mean()
+            )
+        return losses
+
+    @torch.no_grad()
+    def sheet(self) -> NDArray:
+        """Faces; anonymized under two keys; the first of these recovered under its key and under the other."""
+        rng = torch.Generator().manual_seed(99)
+        faces = self.faces.render(4, rng)[:, :3].float() / 127.5 - 1
+        mask = self.teachers.mask(faces)
+        keys = [draw_key_vectors(self.mapping, self.networks.encoder, 4, rng) for _ in range(2)]
+        hidden = [rounded(composite(faces, self.networks(faces, key, SIDE), mask)) for key in keys]
+        back = [composite(hidden[0], self.networks(hidden[0], key, SIDE), mask) for key in keys]
+        return tile([faces, *hidden, *back])
+
+
+class DBAFObjective(EditingObjective):
+    """DBAF's: losses are summed over pictures, and codes held to the mean (equations 15 and 36)."""
+
+    name = "dbaf"
+
+    def over(self, values: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(values)).sum()
+
+    def regular(self, codes: Tensor) -> Tensor:
+        return root_mean_square(codes).mean()
+
+
+class HFORDObjective(EditingObjective):
+    """HFORD's: losses are averaged over pictures, and codes held to the first of them (equation 15)."""
+
+    name = "hford"
+
+    def over(self, values: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(values)).mean()
+
+    def regular(self, codes: Tensor) -> Tensor:
+        return root_mean_square(codes[:, 1:] - codes[:, :1]).mean()
+
+
+def root_mean_square(x: Tensor) -> Tensor:
+    """Over the last axis; its gradient at 0 is 0."""
+    return (x.square().mean(-1) + 1e-8).sqrt()
