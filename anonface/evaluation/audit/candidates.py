@@ -1,0 +1,109 @@
+"""A suspect's list: N photos of which one was anonymized, alike but for who is in the face. Which one was it?
+
+All candidates are made in the same way, faces of nobody drawn into the photo, and the one that is anonymized is drawn
+among them. So whoever knows nothing ranks it, in the mean, in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from anonface.evaluation.audit.finding import (
+    ALLOWED_STANDING,
+    CHANCE,
+    Attack,
+    Finding,
+    likeness,
+    standing,
+    told_apart,
+)
+from anonface.evaluation.audit.subject import Seen, Subject
+from anonface.evaluation.judges import Original
+from anonface.evaluation.metrics import NOTHING
+from anonface.faces import align
+
+SIDE = 32  # px, at which pixels are compared
+MEASURE = "rank of the true one among candidates"
+
+Floats = NDArray[np.float64]
+
+
+def _run(subject: Subject) -> list[Finding]:
+    if subject.model.stranger is None:
+        why = "no networks at hand that draw candidates for this backend"
+        return [Finding(MEASURE, NOTHING, CHANCE, ALLOWED_STANDING, None, why)]
+    rng = subject.rng("candidates")
+    standings: dict[str, list[float]] = {}
+    for number, target in enumerate(subject.targets):
+        offset = number * subject.sizes.candidates
+        pixels = target.pixels()
+        candidates = [
+            subject.look(target, subject.model.stranger(pixels, offset + n)) for n in range(subject.sizes.candidates)
+        ]
+        true = int(rng.integers(len(candidates)))
+        hidden = subject.hide(subject.engine, target, subject.key, candidates[true].pixels)
+        for name, score in _scores(subject).items():
+            ranks = standings.setdefault(name, [])
+            values = [
+                np.nan if hidden is None else score(target, candidates, n, hidden) for n in range(len(candidates))
+            ]
+            ranks.append(standing(values[true], values[:true] + values[true + 1 :]))
+    detail = f"{subject.sizes.candidates} candidates a photo; 0.5 is the middle, 1 the first or last place"
+    return [told_apart(MEASURE, standings, subject.people, folded=True, detail=detail)]
+
+
+Score = Callable[[Original, list[Seen], int, Seen], float]
+
+
+def _scores(subject: Subject) -> dict[str, Score]:
+    scores: dict[str, Score] = {"identity code": _by_code, "recognizer": _by_look, "pixels": _by_pixels}
+    block = subject.model.block
+    if block:
+        scores["energy of the code's blocks"] = lambda _, candidates, n, hidden: _by_energy(
+            block, candidates[n], hidden
+        )
+    return scores
+
+
+def _by_code(target: Original, candidates: list[Seen], n: int, hidden: Seen) -> float:
+    a, b = candidates[n].code, hidden.code
+    return np.nan if a is None or b is None else likeness(a, b)
+
+
+def _by_look(target: Original, candidates: list[Seen], n: int, hidden: Seen) -> float:
+    a, b = candidates[n].look, hidden.look
+    return np.nan if a is None or b is None else likeness(a.embedding, b.embedding)
+
+
+def _by_energy(block: int, candidate: Seen, hidden: Seen) -> float:
+    """A key that only mixes within blocks leaves each block its length."""
+    if candidate.code is None or hidden.code is None:
+        return np.nan
+    return likeness(*(np.linalg.norm(code.reshape(-1, block), axis=1) for code in (candidate.code, hidden.code)))
+
+
+def _by_pixels(target: Original, candidates: list[Seen], n: int, hidden: Seen) -> float:
+    """Correlation of what sets the candidate apart from the others with what sets the anonymized photo apart."""
+    small = np.stack([_small(target, seen) for seen in candidates])
+    mean = small.mean(0)
+    a, b = small[n] - mean, _small(target, hidden) - mean
+    return float(a @ b / max(1e-9, np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def _small(target: Original, seen: Seen) -> Floats:
+    assert target.aligned is not None
+    crop = align.crop(seen.pixels, target.aligned.quad, 8 * SIDE)
+    return cv2.resize(crop, (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(np.float64).ravel()
+
+
+ATTACK = Attack(
+    "candidates",
+    shows="an attacker without the key can confirm a suspicion",
+    silent="candidates that differ in more than identity: pose, light, sex and age are kept and tell them apart",
+    published="none; a paper's sign flips (SignFlip) keep every magnitude, by which the true one would rank first",
+    run=_run,
+)
