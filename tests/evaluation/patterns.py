@@ -1,6 +1,7 @@
 """People who are patterns of twelve dimensions, an engine without a fault, and engines with one fault each."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 from colours import Outcome, WholePictures
@@ -185,9 +186,47 @@ class OneOtherFaceAPerson(Sound):
         return pattern(place + 0.3 * rng(secret(key), pixels.tobytes()).normal(0, 1, DIMENSIONS))
 
 
+class MixesInBlocks(Sound):
+    """Rotates who it is in blocks of three, by the key alone: each block keeps its length."""
+
+    block = 3
+
+    def hidden(self, pixels, key):
+        return pattern(self.turned(place_of(pixels), key))
+
+    def turned(self, place, key):
+        turn, _ = np.linalg.qr(rng(secret(key)).normal(size=(DIMENSIONS // self.block, self.block, self.block)))
+        return np.einsum("gi,gij->gj", place.reshape(-1, self.block), turn).ravel()
+
+
+class TurnsByOneAngle(MixesInBlocks):
+    """No key leaves anybody near themselves, and each turns everybody by the same angle."""
+
+    block = None
+
+    def turned(self, place, key):
+        aside = rng(secret(key)).normal(0, 1, DIMENSIONS)
+        length = np.linalg.norm(place)
+        aside -= place * (aside @ place) / length**2
+        return -0.15 * place + (1 - 0.15**2) ** 0.5 * length * aside / np.linalg.norm(aside)
+
+
+def place_code(crop):
+    """A code that is the place itself, of unit length."""
+    cells = np.asarray(Image.fromarray(crop).resize((CELLS, CELLS), Image.Resampling.BOX), float).ravel()
+    place = np.linalg.lstsq(_AXES.T, cells - 128, rcond=None)[0]
+    return place / np.linalg.norm(place)
+
+
 def subject(engine, folder, files=None, work=None, sizes=SIZES):
     """An audit's subject whose attackers hold all that there is to hold."""
     judges = WholePictures(Patterns(), [])
     mute = engine.mute() if hasattr(engine, "mute") else Sound()
     model = Model(embedded, engine, stranger=lambda _, number: somebody(b"stranger", bytes([number])), mute=mute)
+    if isinstance(engine, MixesInBlocks):
+
+        def meant(crop, key):
+            return engine.turned(place_code(crop), key)
+
+        model = replace(model, encode=place_code, meant=meant, block=engine.block)
     return Subject(engine, model, judges, choose(folder, judges, sizes, 1), sizes=sizes, files=files, work=work)

@@ -61,6 +61,8 @@ def test_an_engine_without_a_fault_holds(album):
         (patterns.UsesKeyBitsOneByOne, "known-pair", "another photo's person"),
         (patterns.WrongKeysGiveNoise, "observer", "right key told from wrong"),
         (patterns.KeepsAThird, "candidates", "rank of the true one"),
+        (patterns.MixesInBlocks, "candidates", "rank of the true one"),
+        (patterns.TurnsByOneAngle, "candidates", "rank of the true one"),
         (patterns.KeepsAThird, "inversion", "person told from strangers"),
         (patterns.AddsAPadOfTheKey, "known-pair", "another photo's person"),
         (patterns.AddsAPadOfTheKey, "linkability", "two people's outputs"),
@@ -71,6 +73,12 @@ def test_an_engine_without_a_fault_holds(album):
 )
 def test_a_planted_weakness_is_found(album, engine, attack, measure):
     assert any(found.startswith(measure) for found in broken(engine(), album, attack))
+
+
+@pytest.mark.parametrize("engine", [patterns.MixesInBlocks, patterns.TurnsByOneAngle])
+def test_what_no_key_changes_confirms_a_suspicion(album, engine):
+    (found,) = findings(engine(), album, "candidates")
+    assert found.detail.startswith("by what no key changes") and found.value.value > 0.85
 
 
 @pytest.mark.parametrize(

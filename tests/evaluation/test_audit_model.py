@@ -42,7 +42,7 @@ def test_a_code_says_nothing_of_what_is_kept_on_purpose(engine, means, photo):
     assert len(code) % means.block == 0
 
 
-def test_a_key_leads_a_code_back_as_recovery_does(engine, means, photo, monkeypatch):
+def test_a_key_leads_a_code_there_and_back_as_the_backend_does(engine, means, photo, monkeypatch):
     crop, key = crop_of(engine, photo), Key(bytes(32))
     rendered = []
     monkeypatch.setattr(engine.backend, "_render", lambda faces, masks, codes: rendered.append(codes) or faces)
@@ -50,6 +50,8 @@ def test_a_key_leads_a_code_back_as_recovery_does(engine, means, photo, monkeypa
     engine.backend.recover(face, torch.ones(1, 1, 256, 256), [key.face(CONSISTENT_SALT, "ifadit", 0)])
     meant = rendered[0][0, KEPT:].double().numpy()
     assert means.lead(crop, key) @ meant / np.linalg.norm(meant) == pytest.approx(1, abs=1e-6)
+    hidden = engine.backend.hide(face, key.face(CONSISTENT_SALT, "ifadit", 0))[0, KEPT:].double().numpy()
+    assert means.meant(crop, key) @ hidden / np.linalg.norm(hidden) == pytest.approx(1, abs=1e-6)
     near = means.lead(crop, key.flipped([7]))
     assert abs(near @ means.lead(crop, key)) < 0.5
 
@@ -73,5 +75,5 @@ def test_other_backends_leave_attackers_the_encoder(engine, photo, monkeypatch, 
     crop = crop_of(engine, photo)
     monkeypatch.setattr(engine, "backend", object())
     found = models.of(engine)
-    assert found.quick is engine and found.lead is found.stranger is found.mute is found.block is None
+    assert found.quick is engine and found.lead is found.meant is found.stranger is found.mute is found.block is None
     assert found.encode(crop) == pytest.approx(means.encode(crop))

@@ -6,6 +6,7 @@ among them. So whoever knows nothing ranks it, in the mean, in the middle.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import cv2
@@ -21,12 +22,16 @@ from anonface.evaluation.audit.finding import (
     standing,
     told_apart,
 )
+from anonface.evaluation.audit.model import Model
 from anonface.evaluation.audit.subject import Seen, Subject
 from anonface.evaluation.judges import Original
 from anonface.evaluation.metrics import NOTHING
 from anonface.faces import align
+from anonface.keys import Key
 
 SIDE = 32  # px, at which pixels are compared
+KEYS = 24  # of the attacker's own, to learn what no key changes
+NOISE = 0.1  # of a cosine or a length, that finding and embedding the face anew adds
 MEASURE = "rank of the true one among candidates"
 
 Floats = NDArray[np.float64]
@@ -61,11 +66,9 @@ Score = Callable[[Original, list[Seen], int, Seen], float]
 
 def _scores(subject: Subject) -> dict[str, Score]:
     scores: dict[str, Score] = {"identity code": _by_code, "recognizer": _by_look, "pixels": _by_pixels}
-    block = subject.model.block
-    if block:
-        scores["energy of the code's blocks"] = lambda _, candidates, n, hidden: _by_energy(
-            block, candidates[n], hidden
-        )
+    if subject.model.meant is not None:
+        keys = [subject.drawn_key("invariants", number) for number in range(KEYS)]
+        scores["what no key changes"] = functools.partial(_by_invariants, subject.model, keys)
     return scores
 
 
@@ -79,11 +82,30 @@ def _by_look(target: Original, candidates: list[Seen], n: int, hidden: Seen) -> 
     return np.nan if a is None or b is None else likeness(a.embedding, b.embedding)
 
 
-def _by_energy(block: int, candidate: Seen, hidden: Seen) -> float:
-    """A key that only mixes within blocks leaves each block its length."""
-    if candidate.code is None or hidden.code is None:
+def _by_invariants(
+    model: Model, keys: list[Key], target: Original, candidates: list[Seen], n: int, hidden: Seen
+) -> float:
+    """Log-likelihood of the anonymized code, of what it shares with the candidate's, by what keys of the attacker's own
+    make of the candidate. Whatever no key changes (an angle, the length of a block) has no spread and weighs most."""
+    candidate = candidates[n]
+    if candidate.crop is None or candidate.code is None or hidden.code is None:
         return np.nan
-    return likeness(*(np.linalg.norm(code.reshape(-1, block), axis=1) for code in (candidate.code, hidden.code)))
+    assert model.meant is not None
+    shared = np.stack([_shared(candidate.code, model.meant(candidate.crop, key), model.block) for key in keys])
+    variance = shared.var(0) + NOISE**2
+    off = _shared(candidate.code, hidden.code, model.block) - shared.mean(0)
+    return -float((off**2 / variance + np.log(variance)).sum())
+
+
+def _shared(a: Floats, b: Floats, block: int | None) -> Floats:
+    """The cosine of two codes and, where keys mix codes in blocks, the cosine and the second code's length in each."""
+    whole = a @ b / max(1e-9, float(np.linalg.norm(a) * np.linalg.norm(b)))
+    if block is None:
+        return np.array([whole])
+    a, b = a.reshape(-1, block), b.reshape(-1, block)
+    lengths = np.linalg.norm(b, axis=1)
+    cosines = (a * b).sum(1) / np.maximum(1e-9, np.linalg.norm(a, axis=1) * lengths)
+    return np.array([whole, *cosines, *lengths])
 
 
 def _by_pixels(target: Original, candidates: list[Seen], n: int, hidden: Seen) -> float:

@@ -37,6 +37,7 @@ class Model:
     Attributes:
         encode: an aligned crop, uint8 [R, R, 3] -> what the key is to hide of it, a unit code [d].
         quick: anonymizes fast, for attackers who need many examples.
+        meant: a crop and a key -> the code of whom the key makes of them, without rendering.
         lead: a crop of an anonymized face and a key -> the code that the key leads it back to, without rendering.
         stranger: a photo and a number -> the photo with that stranger's face in place, all else as it was.
         mute: recovers without an identity code.
@@ -45,6 +46,7 @@ class Model:
 
     encode: Callable[[Pixels], Code]
     quick: Engine
+    meant: Callable[[Pixels, Key], Code] | None = None
     lead: Callable[[Pixels, Key], Code] | None = None
     stranger: Callable[[Pixels, int], Pixels] | None = None
     mute: Engine | None = None
@@ -65,6 +67,7 @@ def of(engine: NetworkEngine) -> Model:
     return Model(
         encode=functools.partial(_encode, backend.networks.encoder),
         quick=_with(engine, backend.under({"refine": 0})),
+        meant=functools.partial(_meant, backend),
         lead=functools.partial(_lead, backend),
         stranger=Strangers(engine),
         mute=without_identity(engine),
@@ -116,6 +119,11 @@ def _with(engine: NetworkEngine, backend: IFADIT) -> NetworkEngine:
 @torch.inference_mode()
 def _encode(encoder: IdentityEncoder, crop: Pixels) -> Code:
     return _hidden_part(encoder(_face(crop).to(next(encoder.parameters()).device)))
+
+
+@torch.inference_mode()
+def _meant(backend: IFADIT, crop: Pixels, key: Key) -> Code:
+    return _hidden_part(backend.hide(_face(crop), key.face(CONSISTENT_SALT, backend.name, 0)))
 
 
 @torch.inference_mode()
