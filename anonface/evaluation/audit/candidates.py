@@ -18,12 +18,11 @@ from anonface.evaluation.audit.finding import (
     CHANCE,
     Attack,
     Finding,
-    likeness,
     standing,
     told_apart,
 )
 from anonface.evaluation.audit.model import Model
-from anonface.evaluation.audit.subject import Seen, Subject
+from anonface.evaluation.audit.subject import Seen, Subject, by_code, by_look
 from anonface.evaluation.judges import Original
 from anonface.evaluation.metrics import NOTHING
 from anonface.faces import align
@@ -65,21 +64,15 @@ Score = Callable[[Original, list[Seen], int, Seen], float]
 
 
 def _scores(subject: Subject) -> dict[str, Score]:
-    scores: dict[str, Score] = {"identity code": _by_code, "recognizer": _by_look, "pixels": _by_pixels}
+    scores: dict[str, Score] = {
+        "identity code": lambda _, candidates, n, hidden: by_code(candidates[n], hidden),
+        "recognizer": lambda _, candidates, n, hidden: by_look(candidates[n], hidden),
+        "pixels": _by_pixels,
+    }
     if subject.model.meant is not None:
         keys = [subject.drawn_key("invariants", number) for number in range(KEYS)]
         scores["what no key changes"] = functools.partial(_by_invariants, subject.model, keys)
     return scores
-
-
-def _by_code(target: Original, candidates: list[Seen], n: int, hidden: Seen) -> float:
-    a, b = candidates[n].code, hidden.code
-    return np.nan if a is None or b is None else likeness(a, b)
-
-
-def _by_look(target: Original, candidates: list[Seen], n: int, hidden: Seen) -> float:
-    a, b = candidates[n].look, hidden.look
-    return np.nan if a is None or b is None else likeness(a.embedding, b.embedding)
 
 
 def _by_invariants(

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from anonface.evaluation.audit.finding import Attack, Finding, matched
-from anonface.evaluation.audit.subject import Seen, Subject
+from anonface.evaluation.audit.subject import Subject, by_look
 
 SAME_PHOTO_RATE = 0.1  # pose, light and hair stay: two strangers drawn into one photo are matched about so often
 TWO_PEOPLE_RATE = 0.02
@@ -23,17 +23,11 @@ def _run(subject: Subject) -> list[Finding]:
 
 
 def _compared(subject: Subject, measure: str, pairs: list[tuple[int, int]], rate: float) -> Finding:
-    distances = [_distance(subject.hidden[i], subject.hidden_otherwise[j]) for i, j in pairs]
+    distances = [-by_look(subject.hidden[i], subject.hidden_otherwise[j]) for i, j in pairs]
     people = [subject.people[i] for i, _ in pairs]
     found = [distance for distance in distances if not np.isnan(distance)]
     mean = f"mean distance {np.mean(found):.2f}" if found else ""
     return matched(measure, distances, people, subject.threshold, rate, mean)
-
-
-def _distance(a: Seen | None, b: Seen | None) -> float:
-    if a is None or b is None or a.look is None or b.look is None:
-        return np.nan
-    return float(np.linalg.norm(a.look.embedding - b.look.embedding))
 
 
 ATTACK = Attack(

@@ -20,7 +20,7 @@ from anonface.evaluation.audit.finding import (
     standing,
     told_apart,
 )
-from anonface.evaluation.audit.subject import Seen, Subject
+from anonface.evaluation.audit.subject import Seen, Subject, by_look
 from anonface.keys import KEY_BYTES, Key
 
 BITS = 8 * KEY_BYTES
@@ -38,11 +38,10 @@ def _run(subject: Subject) -> list[Finding]:
 def _near_miss(subject: Subject) -> Finding:
     """Recovery from pixels under keys of which one bit is wrong."""
     bits = subject.rng("near miss").integers(0, BITS, len(subject.targets))
-    distances = []
-    for number, (original, bit) in enumerate(zip(subject.originals, bits, strict=True)):
-        seen = subject.lead(subject.engine, number, subject.key.flipped([int(bit)]))
-        known = seen is not None and seen.look is not None and original.look is not None
-        distances.append(-likeness(seen.look.embedding, original.look.embedding) if known else np.nan)  # type: ignore[union-attr]
+    distances = [
+        -by_look(original, subject.lead(subject.engine, number, subject.key.flipped([int(bit)])))
+        for number, (original, bit) in enumerate(zip(subject.originals, bits, strict=True))
+    ]
     measure = "one bit off: led back to the original"
     return matched(measure, distances, subject.people, subject.threshold, PUBLISHED_RATE)
 
@@ -121,7 +120,7 @@ def _oracle(subject: Subject) -> list[Finding]:
     return [
         counted(
             "sealed photo: wrong keys that opened it or got an answer of their own",
-            opened + len(messages) - 1,
+            opened + max(0, len(messages) - 1),
             2 * TIMINGS,
         ),
         told_apart("sealed photo: near misses told by time", {"": [share]}, [""], folded=True, spread=spread),

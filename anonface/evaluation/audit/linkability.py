@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from anonface import carriers, container
-from anonface.evaluation.audit.finding import Attack, Finding, counted, likeness, standing, told_apart
-from anonface.evaluation.audit.subject import Seen, Subject
+from anonface.evaluation.audit.finding import Attack, Finding, counted, standing, told_apart
+from anonface.evaluation.audit.subject import Seen, Subject, by_code, by_look
 
 Likeness = Callable[[Seen | None, Seen | None], float]
 
@@ -44,18 +44,10 @@ def _told(
     measure: str, subject: Subject, shares: Callable[[int, Likeness], Sequence[float]], detail: str = ""
 ) -> Finding:
     scores = {}
-    for name, like in (("recognizer", _by_look), ("identity encoder", _by_code)):
+    for name, like in (("recognizer", by_look), ("identity encoder", by_code)):
         of_each = [shares(number, like) for number in range(len(subject.targets))]
         scores[name] = [np.nan if np.isnan(each).all() else float(np.nanmean(each)) for each in of_each]
     return told_apart(measure, scores, subject.people, folded=True, detail=detail)
-
-
-def _by_look(a: Seen | None, b: Seen | None) -> float:
-    return np.nan if not (a and b and a.look and b.look) else likeness(a.look.embedding, b.look.embedding)
-
-
-def _by_code(a: Seen | None, b: Seen | None) -> float:
-    return np.nan if a is None or b is None or a.code is None or b.code is None else likeness(a.code, b.code)
 
 
 def _one_record(subject: Subject) -> list[Finding]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from anonface.errors import NoFaceError, UsageError
 from anonface.evaluation.audit import marks
+from anonface.evaluation.audit.finding import likeness
 from anonface.evaluation.audit.model import Code, Model
 from anonface.evaluation.judges import Judges, Original, photos_of
 from anonface.evaluation.recognizers import Look
@@ -69,6 +70,16 @@ class Seen:
     look: Look | None
     crop: Pixels | None
     code: Code | None
+
+
+def by_look(a: Seen | None, b: Seen | None) -> float:
+    """How alike the recognizer finds two versions; NaN where one of them has no face."""
+    return likeness(a.look.embedding, b.look.embedding) if a and b and a.look and b.look else np.nan
+
+
+def by_code(a: Seen | None, b: Seen | None) -> float:
+    """How alike the attacker's encoder finds two versions; NaN where one of them has no face."""
+    return likeness(a.code, b.code) if a and b and a.code is not None and b.code is not None else np.nan
 
 
 @dataclass(frozen=True)
