@@ -123,7 +123,14 @@ def _oracle(subject: Subject) -> list[Finding]:
             opened + max(0, len(messages) - 1),
             2 * TIMINGS,
         ),
-        told_apart("sealed photo: near misses told by time", {"": [share]}, [""], folded=True, spread=spread),
+        told_apart(
+            "sealed photo: near misses told by time",
+            {"": [share]},
+            [""],
+            folded=True,
+            spread=spread,
+            detail=f"{2 * TIMINGS} refusals of one file",
+        ),
     ]
 
 
