@@ -225,8 +225,8 @@ def subject(engine, folder, files=None, work=None, sizes=SIZES):
     model = Model(embedded, engine, stranger=lambda _, number: somebody(b"stranger", bytes([number])), mute=mute)
     if isinstance(engine, MixesInBlocks):
 
-        def meant(crop, key):
-            return engine.turned(place_code(crop), key)
+        def meant(crop, keys):
+            return np.stack([engine.turned(place_code(crop), key) for key in keys])
 
         model = replace(model, encode=place_code, meant=meant, block=engine.block)
     return Subject(engine, model, judges, choose(folder, judges, sizes, 1), sizes=sizes, files=files, work=work)

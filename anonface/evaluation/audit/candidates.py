@@ -70,13 +70,13 @@ def _scores(subject: Subject) -> dict[str, Score]:
         "pixels": _by_pixels,
     }
     if subject.model.meant is not None:
-        keys = [subject.drawn_key("invariants", number) for number in range(KEYS)]
+        keys = tuple(subject.drawn_key("invariants", number) for number in range(KEYS))
         scores["what no key changes"] = functools.partial(_by_invariants, subject.model, keys)
     return scores
 
 
 def _by_invariants(
-    model: Model, keys: list[Key], target: Original, candidates: list[Seen], n: int, hidden: Seen
+    model: Model, keys: tuple[Key, ...], target: Original, candidates: list[Seen], n: int, hidden: Seen
 ) -> float:
     """Log-likelihood of the anonymized code, of what it shares with the candidate's, by what keys of the attacker's own
     make of the candidate. Whatever no key changes (an angle, the length of a block) has no spread and weighs most."""
@@ -84,7 +84,8 @@ def _by_invariants(
     if candidate.crop is None or candidate.code is None or hidden.code is None:
         return np.nan
     assert model.meant is not None
-    shared = np.stack([_shared(candidate.code, model.meant(candidate.crop, key), model.block) for key in keys])
+    outcomes = model.meant(candidate.crop, keys)
+    shared = np.stack([_shared(candidate.code, outcome, model.block) for outcome in outcomes])
     variance = shared.var(0) + NOISE**2
     off = _shared(candidate.code, hidden.code, model.block) - shared.mean(0)
     return -float((off**2 / variance + np.log(variance)).sum())

@@ -37,7 +37,7 @@ class Model:
     Attributes:
         encode: an aligned crop, uint8 [R, R, 3] -> what the key is to hide of it, a unit code [d].
         quick: anonymizes fast, for attackers who need many examples.
-        meant: a crop and a key -> the code of whom the key makes of them, without rendering.
+        meant: a crop and n keys -> the codes [n, d] of whom they make of the person, without rendering.
         lead: a crop of an anonymized face and a key -> the code that the key leads it back to, without rendering.
         stranger: a photo and a number -> the photo with that stranger's face in place, all else as it was.
         mute: recovers without an identity code.
@@ -46,7 +46,7 @@ class Model:
 
     encode: Callable[[Pixels], Code]
     quick: Engine
-    meant: Callable[[Pixels, Key], Code] | None = None
+    meant: Callable[[Pixels, tuple[Key, ...]], Code] | None = None
     lead: Callable[[Pixels, Key], Code] | None = None
     stranger: Callable[[Pixels, int], Pixels] | None = None
     mute: Engine | None = None
@@ -67,7 +67,7 @@ def of(engine: NetworkEngine) -> Model:
     return Model(
         encode=functools.partial(_encode, backend.networks.encoder),
         quick=_with(engine, backend.under({"refine": 0})),
-        meant=functools.partial(_meant, backend),
+        meant=Meant(backend),
         lead=functools.partial(_lead, backend),
         stranger=Strangers(engine),
         mute=without_identity(engine),
@@ -101,6 +101,22 @@ class Strangers:
         return self._networks.encoder(face).cpu().double()
 
 
+class Meant:
+    """What keys make of a person, as codes."""
+
+    def __init__(self, backend: IFADIT) -> None:
+        self._backend = backend
+        self._derived: dict[tuple[Key, ...], FlowKey] = {}  # deriving a key costs more than using it
+
+    @torch.inference_mode()
+    def __call__(self, crop: Pixels, keys: tuple[Key, ...]) -> Code:
+        backend = self._backend
+        if keys not in self._derived:
+            self._derived[keys] = backend.keygen([key.face(CONSISTENT_SALT, backend.name, 0) for key in keys])
+        code = backend.embed(_face(crop)).expand(len(keys), -1)
+        return F.normalize(backend.flow(code, self._derived[keys])[:, KEPT:], dim=1).numpy()
+
+
 class _Replaced(SIF):
     """Instead of a key's transform: another person's code, with the conditions of the one who is there."""
 
@@ -119,11 +135,6 @@ def _with(engine: NetworkEngine, backend: IFADIT) -> NetworkEngine:
 @torch.inference_mode()
 def _encode(encoder: IdentityEncoder, crop: Pixels) -> Code:
     return _hidden_part(encoder(_face(crop).to(next(encoder.parameters()).device)))
-
-
-@torch.inference_mode()
-def _meant(backend: IFADIT, crop: Pixels, key: Key) -> Code:
-    return _hidden_part(backend.hide(_face(crop), key.face(CONSISTENT_SALT, backend.name, 0)))
 
 
 @torch.inference_mode()
