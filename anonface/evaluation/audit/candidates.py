@@ -119,7 +119,8 @@ def _small(target: Original, seen: Seen) -> Floats:
 ATTACK = Attack(
     "candidates",
     shows="an attacker without the key can confirm a suspicion",
-    silent="candidates that differ in more than identity: pose, light, sex and age are kept and tell them apart",
+    silent="candidates that differ in more than identity: pose, light, sex and age are kept and tell them apart; those "
+    "drawn here still differ a little in tone and layout, by which their pixels may tell",
     published="none; a paper's sign flips (SignFlip) keep every magnitude, by which the true one would rank first",
     run=_run,
 )
