@@ -86,9 +86,10 @@ def _by_invariants(
     assert model.meant is not None
     outcomes = model.meant(candidate.crop, keys)
     shared = np.stack([_shared(candidate.code, outcome, model.block) for outcome in outcomes])
-    variance = shared.var(0) + NOISE**2
+    # what keys vary, they may vary together: one angle for all blocks
+    spread = np.cov(shared, rowvar=False).reshape(shared.shape[1], -1) + NOISE**2 * np.eye(shared.shape[1])
     off = _shared(candidate.code, hidden.code, model.block) - shared.mean(0)
-    return -float((off**2 / variance + np.log(variance)).sum())
+    return -float(off @ np.linalg.solve(spread, off) + np.linalg.slogdet(spread)[1])
 
 
 def _shared(a: Floats, b: Floats, block: int | None) -> Floats:

@@ -144,7 +144,7 @@ def _lead(backend: IFADIT, crop: Pixels, key: Key) -> Code:
 
 
 def _hidden_part(code: Tensor) -> Code:
-    """A code without the coordinates that say apparent sex and age, which nobody promised to hide."""
+    """A code without the coordinates of apparent sex, age and skin tone, which nobody promised to hide."""
     return F.normalize(code[0, KEPT:].cpu().double(), dim=0).numpy()
 
 
