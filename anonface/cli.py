@@ -1352,6 +1352,80 @@ def evaluate(
             console.print(table)
 
 
+@app.command(short_help="Attack the anonymization of photos.")
+def audit(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Photos; identities.csv (file,identity) may name people.")
+    ],
+    attacks: Annotated[
+        str, typer.Option(metavar="NAME,...|all", help="What is tried; a wrong name lists all.")
+    ] = "all",
+    photos: Annotated[int, typer.Option(min=1, help="Photos attacked, each anonymized four times.")] = 8,
+    pairs: Annotated[int, typer.Option(min=0, help="Examples that learning attackers make, without refinement.")] = 64,
+    candidates: Annotated[int, typer.Option(min=2, help="Possible originals of each photo.")] = 20,
+    guesses: Annotated[int, typer.Option(min=2, help="Keys that a guesser tries, and bytes that are flipped.")] = 120,
+    crowd: Annotated[int, typer.Option(min=0, help="Photos of others that originals are sought among.")] = 24,
+    seed: Annotated[int, typer.Option(min=0, help="Of photos, keys and all that attackers draw.")] = 1,
+    key_file: Annotated[
+        Path | None, typer.Option(readable=False, help="The key under attack. Default: one made of the seed.")
+    ] = None,
+    device: Device = "auto",
+    backend: Backend = "ifadit",
+    detector: Detector = "yunet",
+    parser: Parser = "trained",
+    refine: Refine = None,
+    free: Free = None,
+    model: Model = None,
+    transform: Transform = None,
+    steps: Steps = None,
+    offline: Offline = False,
+    report: Report = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> int:
+    """Attack what anonymize makes of your own photos, without the key: exit code 3 when an attack succeeds."""
+    import tempfile
+
+    from anonface.imagefile import check_output, write_atomic
+
+    _check_options(False, False, offline)
+    if report:
+        check_output(report, overwrite=overwrite)
+    if not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is not a folder of photos")
+    key = _key_of_file(key_file, None, strict=False) if key_file else None
+    from rich.console import Console
+
+    from anonface import batch
+    from anonface.evaluation.audit import model as models
+    from anonface.evaluation.audit import run as audits
+    from anonface.evaluation.audit.subject import Sizes, Subject, choose
+    from anonface.evaluation.judges import Judges
+
+    wanted = audits.chosen(attacks)
+    sizes = Sizes(photos, pairs, candidates, guesses, crowd)
+    judges = Judges()
+    with _progress("originals", 0) as advance:
+        gallery = choose(folder, judges, sizes, seed, lambda done, total: advance(done, "", total))
+    own = _own_settings(free, model, transform, steps)
+    engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
+    with tempfile.TemporaryDirectory(prefix="anonface-") as work, _progress("attacks", len(wanted)) as advance:
+        names = {attack.name: number for number, attack in enumerate(wanted)}
+        subject = Subject(
+            engine, models.of(engine), judges, gallery, sizes=sizes, key=key, seed=seed, files=batch, work=Path(work)
+        )
+        result = audits.audit(
+            subject, wanted, _described(engine, detector), lambda name: advance(names[name], name, len(wanted))
+        )
+    text = audits.to_json(result)
+    if report:
+        write_atomic(report, text.encode("utf-8", "replace"), overwrite)
+    if as_json:
+        print(text)
+    Console(stderr=True).print(audits.table(result))
+    return PARTLY_FAILED if result.broken else 0
+
+
 def _part(text: str) -> tuple[int, int]:
     try:
         number, of = (int(word) for word in text.split("/"))

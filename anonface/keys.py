@@ -24,6 +24,7 @@ import stat
 import statistics
 import struct
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -228,6 +229,11 @@ class Key(_Secret):
             LimitError: the memory asked for cannot be had.
         """
         return cls(kdf.stretch(text))
+
+    def flipped(self, bits: Iterable[int]) -> Key:
+        """The key with these bits (0 to 255, each named once) the other way round: what a guesser may come to."""
+        mask = sum(1 << bit for bit in bits)
+        return Key((int.from_bytes(self._secret, "little") ^ mask).to_bytes(KEY_BYTES, "little"))
 
     def to_text(self) -> str:
         """The key in its plain text form, ``AFK1-`` and 58 characters. Whoever reads it holds the key."""

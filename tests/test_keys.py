@@ -249,3 +249,11 @@ def test_a_key_file_in_a_folder_to_be_made(tmp_path: Path) -> None:
     if Path("/proc/self").is_dir():
         with pytest.raises(OutputError, match="no file can be made there"):
             write_key_file("/proc/new/k.bin", Key(MASTER))
+
+
+def test_flipped_bits() -> None:
+    key = Key(bytes(range(32)))
+    near = key.flipped([0, 255])
+    assert near != key and near.flipped([255, 0]) == key == key.flipped([])
+    assert near._secret == bytes([1, *range(1, 31), 31 ^ 128])
+    assert len({key.flipped([bit]) for bit in range(256)}) == 256

@@ -34,7 +34,10 @@ MAY_IMPORT = {
     "batch": {"errors", "keys", "container", "carriers", "sealing", "imagefile", "journal", "signals", "pipeline"},
     "cluster": {"errors", "imagefile", "journal", "batch"},
     "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "faces.parse", "backends"},
-    "evaluation": {"errors", "keys", "imagefile", "weights", "models", "faces", "backends", "pipeline"},
+    "evaluation": {
+        *{"errors", "keys", "container", "carriers", "imagefile"},
+        *{"weights", "models", "faces", "backends", "pipeline"},
+    },
     "__init__": {"keys", "pipeline", "batch"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "__version__"}

@@ -143,8 +143,7 @@ def look_at_originals(
     """Look at every photo of a folder once; hand the list to several evaluations to spare them the work.
 
     Args:
-        folder: photos (JPEG, PNG, WebP, told by suffix), sorted by name; subfolders are left alone. An optional
-            ``identities.csv`` with the columns ``file,identity`` says who is on each.
+        folder: see :func:`photos_of`.
         judges: made here when not given.
         progress: called with (photos done, photos in all).
 
@@ -152,17 +151,29 @@ def look_at_originals(
         UsageError: no photo there, or an identities.csv that does not name every photo.
         ImageError: a photo that cannot be read.
     """
+    photos = photos_of(folder)
+    judges = judges or Judges()
+    originals = []
+    for done, (file, identity) in enumerate(photos.items(), start=1):
+        originals.append(judges.original(file, identity))
+        if progress:
+            progress(done, len(photos))
+    return originals
+
+
+def photos_of(folder: Path) -> dict[Path, str]:
+    """Who is on each photo of a folder (JPEG, PNG, WebP, told by suffix), sorted by name; subfolders are left alone.
+
+    An optional ``identities.csv`` with the columns ``file,identity`` says it; without one, every photo is a person.
+
+    Raises:
+        UsageError: no photo there, or an identities.csv that does not name every photo.
+    """
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
     if not files:
         raise UsageError(f"no photos in {folder}", "give a folder of JPEG, PNG or WebP files")
     identities = _identities(folder / IDENTITIES, files)
-    judges = judges or Judges()
-    originals = []
-    for done, file in enumerate(files, start=1):
-        originals.append(judges.original(file, identities.get(file.name, file.name)))
-        if progress:
-            progress(done, len(files))
-    return originals
+    return {file: identities.get(file.name, file.name) for file in files}
 
 
 def of_split(originals: Sequence[Original], split: Split) -> list[Original]:

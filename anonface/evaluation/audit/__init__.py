@@ -1,0 +1,1 @@
+"""Attacks on anonymized photos: each one a module, all of them against one :class:`subject.Subject`."""

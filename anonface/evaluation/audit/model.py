@@ -1,0 +1,152 @@
+"""What an attacker holds who has the program but no key: its recognizer, its networks, and time."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anonface import weights
+from anonface.backends.generator import load_mapping
+from anonface.backends.ifadit import FINEST_HEAD, IFADIT
+from anonface.backends.looks import shrink
+from anonface.evaluation.mute import without_identity
+from anonface.evaluation.trials import Engine
+from anonface.keys import CONSISTENT_SALT, Key
+from anonface.models.identity import KEPT, IdentityEncoder
+from anonface.models.sif import SIF, FlowKey
+from anonface.pipeline import Engine as NetworkEngine
+
+Pixels = NDArray[np.uint8]
+Code = NDArray[np.float64]
+
+FACES_SEED = 30_000_001  # training and evaluation draw from others
+
+
+@dataclass(frozen=True)
+class Model:
+    """The attacker's means. What a backend does not have is None.
+
+    Attributes:
+        encode: an aligned crop, uint8 [R, R, 3] -> what the key is to hide of it, a unit code [d].
+        quick: anonymizes fast, for attackers who need many examples.
+        meant: a crop and n keys -> the codes [n, d] of whom they make of the person, without rendering.
+        lead: a crop of an anonymized face and a key -> the code that the key leads it back to, without rendering.
+        stranger: a photo and a number -> the photo with that stranger's face in place, all else as it was.
+        mute: recovers without an identity code.
+        block: side of the blocks in which a key mixes codes.
+    """
+
+    encode: Callable[[Pixels], Code]
+    quick: Engine
+    meant: Callable[[Pixels, tuple[Key, ...]], Code] | None = None
+    lead: Callable[[Pixels, Key], Code] | None = None
+    stranger: Callable[[Pixels, int], Pixels] | None = None
+    mute: Engine | None = None
+    block: int | None = None
+
+
+def of(engine: NetworkEngine) -> Model:
+    """What the program offers an attacker on this backend.
+
+    Raises:
+        WeightsError: the identity encoder's weights cannot be had.
+    """
+    backend = engine.backend
+    if not isinstance(backend, IFADIT):
+        encoder = IdentityEncoder()
+        weights.load(encoder, "identity")
+        return Model(functools.partial(_encode, encoder.requires_grad_(False).eval().to(engine.device)), engine)
+    return Model(
+        encode=functools.partial(_encode, backend.networks.encoder),
+        quick=_with(engine, backend.under({"refine": 0})),
+        meant=Meant(backend),
+        lead=functools.partial(_lead, backend),
+        stranger=Strangers(engine),
+        mute=without_identity(engine),
+        block=backend.flow.params.mix,
+    )
+
+
+class Strangers:
+    """Photos with faces of nobody in them, which keep what the anonymizer keeps: pose, light, apparent sex and age."""
+
+    def __init__(self, engine: NetworkEngine) -> None:
+        assert isinstance(engine.backend, IFADIT)
+        backend = engine.backend.under({"refine": 0})
+        self._flow = backend.flow = _Replaced(backend.flow.params)
+        self._engine, self._networks = _with(engine, backend), backend.networks
+        self._mapping = load_mapping(backend.device)
+        self._codes: dict[int, Tensor] = {}
+
+    def __call__(self, pixels: Pixels, number: int) -> Pixels:
+        if number not in self._codes:
+            self._codes[number] = self._draw(number)
+        self._flow.stranger = self._codes[number]
+        return self._engine.anonymize(pixels, Key(bytes(32)), consistent=True).pixels
+
+    @torch.inference_mode()
+    def _draw(self, number: int) -> Tensor:
+        """The code of a face that the generator draws of random style."""
+        z = torch.randn(1, 512, generator=torch.Generator().manual_seed(FACES_SEED + number))
+        w = self._mapping(z.to(next(self._mapping.parameters()).device))
+        face = shrink(self._networks.generator.synthesize(w[:, None], FINEST_HEAD), IFADIT.resolution)
+        return self._networks.encoder(face).cpu().double()
+
+
+class Meant:
+    """What keys make of a person, as codes."""
+
+    def __init__(self, backend: IFADIT) -> None:
+        self._backend = backend
+        self._derived: dict[tuple[Key, ...], FlowKey] = {}  # deriving a key costs more than using it
+
+    @torch.inference_mode()
+    def __call__(self, crop: Pixels, keys: tuple[Key, ...]) -> Code:
+        backend = self._backend
+        if keys not in self._derived:
+            self._derived[keys] = backend.keygen([key.face(CONSISTENT_SALT, backend.name, 0) for key in keys])
+        code = backend.embed(_face(crop)).expand(len(keys), -1)
+        return F.normalize(backend.flow(code, self._derived[keys])[:, KEPT:], dim=1).numpy()
+
+
+class _Replaced(SIF):
+    """Instead of a key's transform: another person's code, with the conditions of the one who is there."""
+
+    stranger: Tensor
+
+    def forward(self, z: Tensor, key: FlowKey) -> Tensor:
+        return self._join(z[:, : self.params.kept], self.stranger[:, self.params.kept :])
+
+
+def _with(engine: NetworkEngine, backend: IFADIT) -> NetworkEngine:
+    other = copy.copy(engine)
+    other.backend = backend
+    return other
+
+
+@torch.inference_mode()
+def _encode(encoder: IdentityEncoder, crop: Pixels) -> Code:
+    return _hidden_part(encoder(_face(crop).to(next(encoder.parameters()).device)))
+
+
+@torch.inference_mode()
+def _lead(backend: IFADIT, crop: Pixels, key: Key) -> Code:
+    seen = backend.compensation(backend.embed(_face(crop)).float().to(backend.device)).cpu().double()
+    return _hidden_part(backend.flow.inverse(seen, backend.keygen([key.face(CONSISTENT_SALT, backend.name, 0)])))
+
+
+def _hidden_part(code: Tensor) -> Code:
+    """A code without the coordinates of apparent sex, age and skin tone, which nobody promised to hide."""
+    return F.normalize(code[0, KEPT:].cpu().double(), dim=0).numpy()
+
+
+def _face(crop: Pixels) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(crop)).permute(2, 0, 1)[None].float() / 127.5 - 1

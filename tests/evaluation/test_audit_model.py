@@ -1,0 +1,81 @@
+"""What attackers do with the program's own networks."""
+
+import numpy as np
+import pytest
+import torch
+from skimage import data
+
+from anonface.evaluation.audit import model as models
+from anonface.evaluation.audit.model import Model
+from anonface.faces import align
+from anonface.keys import CONSISTENT_SALT, Key
+from anonface.models.identity import KEPT
+from anonface.pipeline import Engine
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return Engine(device="cpu", refine=3)
+
+
+@pytest.fixture(scope="module")
+def photo():
+    return data.astronaut()[:256, 100:356]
+
+
+@pytest.fixture(scope="module")
+def means(engine) -> Model:
+    return models.of(engine)
+
+
+def crop_of(engine, photo):
+    return align.crop(photo, engine._locate(photo, ())[0].quad, 256)
+
+
+def test_a_code_says_nothing_of_what_is_kept_on_purpose(engine, means, photo):
+    crop = crop_of(engine, photo)
+    code = means.encode(crop)
+    face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1
+    whole = engine.backend.embed(face)[0].numpy()
+    assert code.shape == (len(whole) - KEPT,) and np.linalg.norm(code) == pytest.approx(1)
+    assert code @ whole[KEPT:] / np.linalg.norm(whole[KEPT:]) == pytest.approx(1)
+    assert len(code) % means.block == 0
+
+
+def test_a_key_leads_a_code_there_and_back_as_the_backend_does(engine, means, photo, monkeypatch):
+    crop, key = crop_of(engine, photo), Key(bytes(32))
+    rendered = []
+    monkeypatch.setattr(engine.backend, "_render", lambda faces, masks, codes: rendered.append(codes) or faces)
+    face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1
+    engine.backend.recover(face, torch.ones(1, 1, 256, 256), [key.face(CONSISTENT_SALT, "ifadit", 0)])
+    meant = rendered[0][0, KEPT:].double().numpy()
+    assert means.lead(crop, key) @ meant / np.linalg.norm(meant) == pytest.approx(1, abs=1e-6)
+    keys = (key, key.flipped([7]))
+    hidden = [engine.backend.hide(face, each.face(CONSISTENT_SALT, "ifadit", 0))[0, KEPT:].numpy() for each in keys]
+    for expected, found in zip(hidden, means.meant(crop, keys), strict=True):
+        assert found @ expected / np.linalg.norm(expected) == pytest.approx(1, abs=1e-6)
+    near = means.lead(crop, key.flipped([7]))
+    assert abs(near @ means.lead(crop, key)) < 0.5
+
+
+def test_strangers_differ_in_the_face_alone(engine, means, photo):
+    flow = engine.backend.flow
+    first, second, again = (means.stranger(photo, number) for number in (0, 1, 0))
+    assert (first == again).all() and (first != second).any() and (first != photo).any()
+    assert engine.backend.flow is flow and engine.backend.settings.refine == 3
+    edge = np.s_[:20, :20]
+    assert (first[edge] == photo[edge]).all()
+    codes = [means.encode(crop_of(engine, version)) for version in (photo, first, second)]
+    assert np.linalg.norm(codes[0] - codes[1]) > 0.7 and np.linalg.norm(codes[1] - codes[2]) > 0.7
+
+
+def test_quick_anonymization_does_not_refine(engine, means):
+    assert means.quick.backend.settings.refine == 0 and engine.backend.settings.refine == 3
+
+
+def test_other_backends_leave_attackers_the_encoder(engine, photo, monkeypatch, means):
+    crop = crop_of(engine, photo)
+    monkeypatch.setattr(engine, "backend", object())
+    found = models.of(engine)
+    assert found.quick is engine and found.lead is found.meant is found.stranger is found.mute is found.block is None
+    assert found.encode(crop) == pytest.approx(means.encode(crop))
