@@ -160,6 +160,8 @@ def run(args: Sequence[str]) -> int:
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # its warnings would come before ours
     # Threads that spin without end while they wait crawl on a shared machine; threads that sleep at once lose a third.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    # else matrix products of several threads differ from run to run in their last bits, and refinement magnifies that
+    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     _forbid_core_dumps()
     session = Session(as_json="--json" in args)
     command = typer.main.get_command(app)

@@ -7,6 +7,7 @@ import pytest
 
 # As the command line does it: threads wait awake for a moment, then sleep. Read when torch is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 
 @pytest.fixture
