@@ -35,7 +35,7 @@ def keep_large_buffers() -> bool:
 
 @contextlib.contextmanager
 def denormals_flushed() -> Iterator[None]:
-    """Within it, numbers below 1e-38 are zero; afterwards they are what they were before."""
+    """Within it, numbers below 1e-38 are zero to the calling thread; afterwards they are what they were before."""
     before = not bool(torch.tensor(1e-38) * 0.1)
     torch.set_flush_denormal(True)
     try:

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from anonface import weights
 from anonface.backends import published
-from anonface.backends.base import Settings
-from anonface.errors import UsageError, WeightsError
+from anonface.errors import WeightsError
 from anonface.models.dbaf_official import OfficialDBAF, OfficialDBAFParams
+from anonface.models.latent_editing import LEVELS
 from anonface.models.psp import PSp
 from anonface.models.stylegan2 import StyleGAN2
 
@@ -37,13 +37,13 @@ ENTRIES = {
     "generator": "dbaf-generator",
     "key_mapping": "stylegan2-256",
 }
-LEVELS = ("coarse", "medium", "fine")
 
 
-class OfficialDBAFBackend:
+class OfficialDBAFBackend(published.WithoutSettings):
     """Anonymize and recover faces of 256 px with the authors' networks, one at a time: theirs attend across a batch."""
 
     name = "dbaf-official"
+    networks: OfficialDBAF
     exact = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
@@ -51,7 +51,6 @@ class OfficialDBAFBackend:
     def __init__(self, networks: OfficialDBAF, device: str = "cpu") -> None:
         self.networks = networks.requires_grad_(False).to(device).eval()
         self.device = torch.device(device)
-        self._digest = b""
 
     @classmethod
     def from_weights(cls, device: str = "cpu", params: OfficialDBAFParams | None = None) -> OfficialDBAFBackend:
@@ -89,30 +88,6 @@ class OfficialDBAFBackend:
                     raise WeightsError(f"{file.name} holds no latent_avg, from which its codes are offsets")
                 networks.latent_avg.copy_(latent_avg)
         return cls(networks, device)
-
-    def parameters(self) -> dict[str, str | int | float | bool]:
-        """Nothing: the weights say it all."""
-        return {}
-
-    def under(self, settings: Settings) -> OfficialDBAFBackend:
-        """Itself: there is nothing to set.
-
-        Raises:
-            UsageError: a setting.
-        """
-        for name in settings:
-            raise UsageError(f"backend {self.name} has no setting {name!r}")
-        return self
-
-    def digest(self) -> bytes:
-        """SHA-256 over all numbers of the networks."""
-        if not self._digest:
-            self._digest = published.digest(self.networks)
-        return self._digest
-
-    def visible(self, masks: Tensor) -> Tensor:
-        """The masks themselves."""
-        return masks
 
     @torch.inference_mode()
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from anonface import weights
 from anonface.backends import published
 from anonface.backends.arena import keep_large_buffers
-from anonface.backends.base import Parameter, Settings
+from anonface.backends.base import Settings
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey
@@ -32,7 +32,7 @@ EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 
-class LatentEditingBackend:
+class LatentEditingBackend(published.WithoutSettings):
     """The backend; see ``base.Backend`` for the contract.
 
     Args:
@@ -42,13 +42,13 @@ class LatentEditingBackend:
     """
 
     exact = True
+    networks: FaceEditor
     resolutions: tuple[int, ...] = (256, 512, 1024)
 
     def __init__(self, name: str, networks: FaceEditor, mapping: nn.Module, device: torch.device | str = "cpu") -> None:
         keep_large_buffers()
         self.name = name
         self.device = torch.device(device)
-        self._digest = b""
         self.networks = networks.requires_grad_(False).eval().to(self.device)
         self.mapping = mapping.requires_grad_(False).eval().to(self.device)
 
@@ -67,30 +67,6 @@ class LatentEditingBackend:
         for part, file in zip((encoder, editor), files, strict=True):
             weights.fit(part, weights.load_checkpoint(file), source=str(file))
         return cls(name, FaceEditor(encoder, editor, load_generator()), load_mapping(), device)
-
-    def parameters(self) -> dict[str, Parameter]:
-        """Nothing: the weights say it all."""
-        return {}
-
-    def under(self, settings: Settings) -> LatentEditingBackend:
-        """Itself: there is nothing to set.
-
-        Raises:
-            UsageError: a setting.
-        """
-        for setting in settings:
-            raise UsageError(f"backend {self.name} has no setting {setting!r}", "it has no refinement")
-        return self
-
-    def digest(self) -> bytes:
-        """SHA-256 over all numbers of the networks."""
-        if not self._digest:
-            self._digest = published.digest(self.networks)
-        return self._digest
-
-    def visible(self, masks: Tensor) -> Tensor:
-        """The masks themselves."""
-        return masks
 
     @torch.inference_mode()
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:

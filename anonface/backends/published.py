@@ -1,17 +1,22 @@
-"""What backends of published networks share: finding the files, filling networks from them, their digest."""
+"""What backends of fixed networks share: finding and reading published files, a digest, the want of settings."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anonface import weights
-from anonface.errors import WeightsError
+from anonface.errors import UsageError, WeightsError
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from torch import Tensor, nn
+
+    from anonface.backends.base import Parameter, Settings
 
 
 def files_in(folder: Path, entries: Mapping[str, str]) -> dict[str, Path]:
@@ -62,3 +67,36 @@ def digest(network: nn.Module) -> bytes:
     for tensor in network.state_dict().values():
         total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return total.digest()
+
+
+class WithoutSettings:
+    """The part of a backend (``base.Backend``) that is the same wherever the weights say it all."""
+
+    name: str
+    networks: nn.Module
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Nothing."""
+        return {}
+
+    def under(self, settings: Settings) -> Self:
+        """Itself: there is nothing to set.
+
+        Raises:
+            UsageError: a setting.
+        """
+        for setting in settings:
+            raise UsageError(f"backend {self.name} has no setting {setting!r}", "it has no refinement")
+        return self
+
+    def digest(self) -> bytes:
+        """SHA-256 over all numbers of the networks."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> bytes:
+        return digest(self.networks)
+
+    def visible(self, masks: Tensor) -> Tensor:
+        """The masks themselves."""
+        return masks

@@ -159,7 +159,12 @@ def markdown(report: Report) -> str:
 
 def to_json(report: Report) -> str:
     """The whole report, samples included, as strict JSON: NaN becomes null, infinity the text "inf"."""
-    return json.dumps(_plain(asdict(report)), allow_nan=False, ensure_ascii=False)
+    return strict_json(asdict(report))
+
+
+def strict_json(value: object) -> str:
+    """Any nest of dicts, lists and numbers as JSON that every reader takes: NaN becomes null, infinity a text."""
+    return json.dumps(_plain(value), allow_nan=False, ensure_ascii=False)
 
 
 def _plain(value: object) -> object:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ from anonface.evaluation.audit import (
 )
 from anonface.evaluation.audit.finding import Attack, Finding
 from anonface.evaluation.audit.subject import Subject
+from anonface.evaluation.report import strict_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -158,17 +158,7 @@ def to_json(result: Audit) -> str:
         for tried in result.tried
     ]
     whole = {"settings": dict(result.settings), "broken": result.broken, "attacks": attacks}
-    return json.dumps(_plain(whole), allow_nan=False, ensure_ascii=False)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return round(value, 6) if math.isfinite(value) else None
-    return value
+    return strict_json(whole)
 
 
 def _text(finding: Finding, value: float) -> str:
