@@ -25,10 +25,11 @@ from anonface.backends.base import Parameter, Settings
 from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
 from anonface.backends.imprint import ImprintParams, imprint
 from anonface.backends.looks import shrink
-from anonface.backends.refine import Networks, RefineParams, match_tones, refine
+from anonface.backends.refine import DISGUISE, RESTORE, Networks, RefineParams, match_tones, refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
+from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import CONDITIONS, IdentityEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
@@ -46,7 +47,7 @@ class IFADITSettings:
         free: which of CONDITIONS the key may change, comma-separated; the others stay as they are.
     """
 
-    refine: int = 30
+    refine: int = 20
     free: str = ""
 
     @classmethod
@@ -101,16 +102,22 @@ class IFADIT:
         self.settings = IFADITSettings.of(settings or {})
         self.flow, self.compensation = SIF(), IdentityCompensation()
         encoder, self.attributes, mapper = IdentityEncoder(), AttributeEncoder(), LatentMapper()
-        parts = (encoder, self.attributes, mapper, self.flow, self.compensation)
-        for module, name in zip(parts, TRAINED_FILES, strict=True):
+        parser = FaceParser()
+        parts = (encoder, self.attributes, mapper, self.flow, self.compensation, parser)
+        for module, name in zip(parts, (*TRAINED_FILES, "face-parser"), strict=True):
             weights.load(module, name)
             module.requires_grad_(False).eval().to(self.device)
         self.flow.double().cpu()
         self.networks = Networks(
-            load_generator(self.device), encoder, mapper, Graph(weights.graph("landmarks")).eval().to(self.device)
+            load_generator(self.device),
+            encoder,
+            mapper,
+            Graph(weights.graph("landmarks")).eval().to(self.device),
+            parser,
         )
         self.keygen = KeyGen(self.flow.params)
-        self.refinement = RefineParams(steps=self.settings.refine)
+        self.disguise = replace(DISGUISE, steps=self.settings.refine)
+        self.restoration = replace(RESTORE, steps=self.settings.refine)
         self.imprinting = ImprintParams(steps=self.settings.refine)
 
     def parameters(self) -> dict[str, Parameter]:
@@ -122,11 +129,13 @@ class IFADIT:
         other = copy.copy(self)
         # what a header does not say of freed conditions is that none were; only steps may come from elsewhere
         other.settings = IFADITSettings.of({"refine": self.settings.refine, **settings})
-        other.refinement = replace(self.refinement, steps=other.settings.refine)
+        other.disguise = replace(self.disguise, steps=other.settings.refine)
+        other.restoration = replace(self.restoration, steps=other.settings.refine)
         other.imprinting = replace(self.imprinting, steps=other.settings.refine)
         return other
 
     def digest(self) -> bytes:
+        # not the parser's: masks come from it too, and every photo made with an older one can be led back with a newer
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
         return hashlib.sha256("".join(weights.digest(name) for name in names).encode()).digest()
 
@@ -136,7 +145,7 @@ class IFADIT:
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited."""
-        return self._render(faces, masks, torch.cat([self.hide(f[None], k) for f, k in zip(faces, keys, strict=True)]))
+        return self._render(faces, masks, torch.cat([self.hide(f[None], k) for f, k in zip(faces, keys, strict=True)]), self.disguise)
 
     def hide(self, face: Tensor, key: FaceKey) -> Tensor:
         """T(E_ID(X), s) of one face, the code of whom it is to become: [1, 448], float64 on the CPU."""
@@ -155,7 +164,7 @@ class IFADIT:
             with torch.inference_mode():
                 seen = self.compensation(self.embed(face[None]).float().to(self.device)).cpu().double()
             back.append(self.flow.inverse(seen, self.keygen([key], self.settings.free)))
-        return self._render(faces, masks, torch.cat(back))
+        return self._render(faces, masks, torch.cat(back), self.restoration)
 
     @torch.inference_mode()
     def embed(self, faces: Tensor) -> Tensor:
@@ -168,14 +177,14 @@ class IFADIT:
         with torch.no_grad():
             return self.networks.mapper(code, self.attributes(face))
 
-    def _render(self, faces: Tensor, masks: Tensor, codes: Tensor) -> Tensor:
+    def _render(self, faces: Tensor, masks: Tensor, codes: Tensor, params: RefineParams) -> Tensor:
         """One face at a time, as all above: no slower here, and no rounding depends on the rest of the batch."""
         renders = []
         for face, mask, code in zip(faces, masks, codes.float(), strict=True):
             face, mask, target = face[None].to(self.device), mask[None].to(self.device), code[None].to(self.device)
             small, small_mask = shrink(face, self.resolution), shrink(mask, self.resolution)
             w = self.latents(small, target)
-            w = refine(w, small, small_mask, target, self.networks, self.refinement)
+            w = refine(w, small, small_mask, target, self.networks, params)
             with torch.no_grad():
                 # a 256-px crop gets the 512-px head too, shrunk: it is the better one
                 render = self.networks.generator.synthesize(w, max(FINEST_HEAD, face.shape[-1]))

@@ -30,10 +30,10 @@ class ImprintParams:
     a plain one is allowed, ``busy`` the most in shares of it.
     """
 
-    steps: int = 30
+    steps: int = 20
     side: int = 128
     rate: float = 0.3
-    levels: float = 3.0
+    levels: float = 5.0
     plain: float = 0.5
     busy: float = 2.0
 

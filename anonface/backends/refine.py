@@ -1,8 +1,10 @@
 """Latent refinement: a few gradient steps on the latents of one photo.
 
 What the feed-forward networks leave open is closed here: the latents move until the *composited* face, as it will stand
-in the photo, embeds to its target code, while landmarks (pose, expression, gaze) and blurred colours (light, skin tone)
-stay with the photo. Each face is optimised alone, so results do not depend on who shares a batch.
+in the photo, keeps the photo's landmarks (pose, expression, gaze) and blurred colours (light, skin tone), is face
+wherever the mask is, and embeds to its target code. A disguise need not meet its code, for the imprint says it: it stays
+near the face that the networks made, which is a natural one. A restored face must meet it. Each face is optimised
+alone, so results do not depend on who shares a batch.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from anonface.backends.looks import look, luma, schedule, shrink
 from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper
+from anonface.models.face_parser import FaceParser, face_odds
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN
 
@@ -29,7 +32,7 @@ MESH_INPUT = 192
 TONE_GRID = 16  # cells along the side on which light is compared
 LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
 COARSE = 9  # latents that shape; those after them colour and texture
-REACH = 3.0  # standard deviations of a whitened latent: beyond, the generator draws nothing natural
+PARSED_EVERY = 2  # steps: the parser costs half of what the generator does
 MONOCHROME = (0.01, 0.03)  # spread of a face's hues: below the first the photo is grey or tinted, above the second not
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
 EXPRESSIVE = (EYES[:16], EYES[16:], LIPS, INNER_LIPS)  # rows of the mesh: the rims of the eyes and of the mouth
@@ -43,31 +46,38 @@ TONE_REACH = 2.0  # standard deviation of the blur, in cells
 class RefineParams:
     """Steps, the render side in px, Adam's rate in whitened latents, and the weight of each loss.
 
+    ``own`` and ``fine`` keep the face where the generator makes natural ones: the latents move together, and each by
+    itself only at ``own`` times their pace; those of fine detail, which can fool an encoder but are nobody's features,
+    at ``fine`` times that of the others. ``stay`` draws them back to where they started.
+
     ``leave`` pushes away from whom the photo shows, as far as the target itself does. ``conditions`` holds the code's
     kept coordinates, sex and age, which weigh little in the cosine but much to the eye. ``expression`` compares the
     shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile. ``gaze`` compares light and
     dark in and around eyes and mouth, where landmarks do not tell a lid from an iris; ``forehead`` does so above the
-    brows, where the generator likes to draw hair. ``layout`` compares colours on a
-    coarse grid: it keeps hair off the forehead and eyes where they are. ``prior`` draws the latents' mean to the mean
-    face, ``spread`` the latents to each other: together they keep the face where the generator makes natural ones.
-    ``fine`` slows the latents of fine detail, which can fool an encoder but are nobody's features.
+    brows. ``layout`` compares colours on a coarse grid. ``face`` wants face wherever the mask is, as the parser sees
+    it: no glasses, hair or background where the photo shows none.
     """
 
-    steps: int = 30
+    steps: int = 20
     side: int = 256
     rate: float = 0.05
-    identity: float = 2.5
-    leave: float = 2.0
+    own: float = 0.5
+    fine: float = 0.5
+    stay: float = 2.0
+    identity: float = 0.5
+    leave: float = 3.0
     conditions: float = 10.0
     colour: float = 2.0
     landmarks: float = 80.0
-    expression: float = 80.0
-    gaze: float = 5.0
+    expression: float = 160.0
+    gaze: float = 10.0
     forehead: float = 10.0
     layout: float = 0.5
-    prior: float = 0.08
-    spread: float = 0.2
-    fine: float = 0.5
+    face: float = 4.0
+
+
+DISGUISE = RefineParams()
+RESTORE = RefineParams(own=0.7, stay=0.5, identity=2.5, leave=2, expression=80, gaze=5, face=1)
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,7 @@ class Networks:
     encoder: IdentityEncoder
     mapper: LatentMapper
     landmarks: LandmarkNetwork
+    parser: FaceParser
 
 
 @denormals_flushed()
@@ -105,12 +116,12 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         where = params.gaze * _eyes_and_mouth(mesh) + params.forehead * _above_brows(mesh, mask)
     start = mapper.to_u(w).detach()
     pace = torch.where(torch.arange(w.shape[1], device=w.device) < COARSE, 1.0, params.fine)[None, :, None]
-    change = torch.zeros_like(start, requires_grad=True)
-    optimiser = torch.optim.Adam([change], lr=params.rate, betas=(0.9, 0.95))
+    shared, own = torch.zeros_like(start[:, :1], requires_grad=True), torch.zeros_like(start, requires_grad=True)
+    change = shared + params.own * own
+    optimiser = torch.optim.Adam([shared, own], lr=params.rate, betas=(0.9, 0.95))
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
-        u = (start + pace * change).clamp(-REACH, REACH)
-        render = networks.generator.synthesize(mapper.to_w(u), params.side)
+        render = networks.generator.synthesize(mapper.to_w(start + pace * change), params.side)
         toned = match_tones(render, face, mask)
         seen = look(composite(face, toned, mask), step)
         code = networks.encoder(seen)
@@ -123,12 +134,14 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         loss = loss + params.landmarks * (found - mesh).abs().mean()
         loss = loss + (where * (_contrast(toned) - contrast).square()).sum()
         loss = loss + params.expression * (_expression(found) - shapes).abs().mean()
-        centre = u.mean(1, keepdim=True)
-        loss = loss + params.prior * centre.square().mean() + params.spread * (u - centre).square().mean()
+        if step % PARSED_EVERY == 0:
+            loss = loss + PARSED_EVERY * params.face * _not_face(networks.parser, toned, mask)
+        loss = loss + params.stay * change.square().mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return mapper.to_w((start + pace * change.detach()).clamp(-REACH, REACH))
+        change = shared + params.own * own
+    return mapper.to_w(start + pace * change.detach())
 
 
 def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
@@ -168,6 +181,13 @@ def _above_brows(mesh: Tensor, mask: Tensor) -> Tensor:
     cells = (torch.arange(GAZE_GRID, dtype=mesh.dtype, device=mesh.device)[:, None] + 0.5) / GAZE_GRID
     forehead = F.adaptive_avg_pool2d(mask, GAZE_GRID) * (cells < brows)
     return forehead / forehead.sum((2, 3), keepdim=True).clamp_min(50.0)
+
+
+def _not_face(parser: FaceParser, picture: Tensor, mask: Tensor) -> Tensor:
+    """Surprise, in nats a pixel of the mask, at what is not face there."""
+    odds = face_odds(parser(picture))
+    cover = F.adaptive_avg_pool2d(mask, odds.shape[-2:])[:, 0]
+    return (F.softplus(-odds) * cover).sum() / cover.sum().clamp_min(1.0)
 
 
 def _contrast(picture: Tensor) -> Tensor:

@@ -37,6 +37,8 @@ TRAINED_REACH = 1.03  # how much wider than the mesh's (scaled about the nose) t
 # network calls face: it knows cheeks and chin better
 LEAST_SEEN = 0.25  # the network is not believed where it sees less of the outline than this share
 SPECK = 0.003  # of the outline's area: what is smaller is neither face nor occluder
+LENS = (0.8, 0.55)  # semi-axes, in widths of an eye, of the part of a lens through which it is seen
+CLEAR = 0.6  # a lens at least this share as light as the face is one to see through
 FLOATING = ("hair", "glasses")  # what may lie amid a face without reaching its rim
 
 NOSE = [168, 6, 197, 195, 5, 4, 1, 2, 98, 327, 129, 358, 48, 278]
@@ -179,13 +181,31 @@ def _trained_mask(crop: Pixels, landmarks: Points) -> Mask:
     with torch.inference_mode():
         shares = network(torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1)[0].softmax(0).numpy()
     floating = shares[[CLASSES.index(name) for name in FLOATING]].sum(0)
-    faith, floats = (cv2.resize(share, (side, side)) for share in (shares[list(FACE)].sum(0), floating))
+    sums = (shares[list(FACE)].sum(0), floating, shares[CLASSES.index("glasses")])
+    faith, floats, glasses = (cv2.resize(share, (side, side)) for share in sums)
     points = landmarks[:, :2] * (side / len(crop))
+    faith[_clear_lenses(pixels, points, glasses > 0.5, faith > 0.5)] = 1
     oval = _polygon(points[NOSE_TIP] + (outline(points) - points[NOSE_TIP]) * TRAINED_REACH, side)
     mask = cv2.GaussianBlur(oval, (0, 0), 1) * faith
     if (mask > 0.5).sum() < LEAST_SEEN * oval.sum():
         return _landmark_mask(crop, landmarks)
     return _plausible(mask, floats, oval, SPECK * float(oval.sum()))
+
+
+def _clear_lenses(
+    pixels: Pixels, points: Points, glasses: NDArray[np.bool_], face: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """What of the glasses is a clear lens before an eye: whose eyes are seen is seen by them."""
+    light = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    lenses = np.zeros_like(glasses)
+    for rows in (EYES[:16], EYES[16:]):
+        x, y = points[rows].mean(0)
+        width = np.linalg.norm(points[rows[0]] - points[rows[8]])
+        down, across = np.indices(glasses.shape) + 0.5
+        lens = glasses & (np.hypot((across - x) / LENS[0], (down - y) / LENS[1]) < width)
+        if lens.any() and face.any() and light[lens].mean() >= CLEAR * np.median(light[face]):
+            lenses |= lens
+    return lenses
 
 
 def _plausible(mask: Mask, floats: Mask, oval: Mask, speck: float) -> Mask:
