@@ -145,7 +145,9 @@ class IFADIT:
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited."""
-        return self._render(faces, masks, torch.cat([self.hide(f[None], k) for f, k in zip(faces, keys, strict=True)]), self.disguise)
+        return self._render(
+            faces, masks, torch.cat([self.hide(f[None], k) for f, k in zip(faces, keys, strict=True)]), self.disguise
+        )
 
     def hide(self, face: Tensor, key: FaceKey) -> Tensor:
         """T(E_ID(X), s) of one face, the code of whom it is to become: [1, 448], float64 on the CPU."""

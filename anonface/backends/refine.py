@@ -60,13 +60,13 @@ class RefineParams:
 
     steps: int = 20
     side: int = 256
-    rate: float = 0.05
+    rate: float = 0.035
     own: float = 0.5
     fine: float = 0.5
     stay: float = 2.0
     identity: float = 0.5
     leave: float = 3.0
-    conditions: float = 10.0
+    conditions: float = 20.0
     colour: float = 2.0
     landmarks: float = 80.0
     expression: float = 160.0
@@ -77,7 +77,9 @@ class RefineParams:
 
 
 DISGUISE = RefineParams()
-RESTORE = RefineParams(own=0.7, stay=0.5, identity=2.5, leave=2, expression=80, gaze=5, face=1)
+RESTORE = RefineParams(
+    rate=0.05, own=0.7, stay=0.5, identity=2.5, leave=2, conditions=10, expression=80, gaze=5, face=1
+)
 
 
 @dataclass(frozen=True)
