@@ -43,7 +43,8 @@ class IFADITSettings:
     """What one photo's recovery must repeat.
 
     Attributes:
-        refine: refinement steps each way, and steps of the imprint; 0 is the networks alone.
+        refine: refinement steps of a disguise, and steps of the imprint; a restored face takes half as many again. 0 is
+            the networks alone.
         free: which of CONDITIONS the key may change, comma-separated; the others stay as they are.
     """
 
@@ -117,7 +118,7 @@ class IFADIT:
         )
         self.keygen = KeyGen(self.flow.params)
         self.disguise = replace(DISGUISE, steps=self.settings.refine)
-        self.restoration = replace(RESTORE, steps=self.settings.refine)
+        self.restoration = replace(RESTORE, steps=self.settings.refine * 3 // 2)
         self.imprinting = ImprintParams(steps=self.settings.refine)
 
     def parameters(self) -> dict[str, Parameter]:
@@ -130,7 +131,7 @@ class IFADIT:
         # what a header does not say of freed conditions is that none were; only steps may come from elsewhere
         other.settings = IFADITSettings.of({"refine": self.settings.refine, **settings})
         other.disguise = replace(self.disguise, steps=other.settings.refine)
-        other.restoration = replace(self.restoration, steps=other.settings.refine)
+        other.restoration = replace(self.restoration, steps=other.settings.refine * 3 // 2)
         other.imprinting = replace(self.imprinting, steps=other.settings.refine)
         return other
 

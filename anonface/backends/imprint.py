@@ -33,7 +33,7 @@ class ImprintParams:
     steps: int = 20
     side: int = 128
     rate: float = 0.3
-    levels: float = 5.0
+    levels: float = 7.0
     plain: float = 0.5
     busy: float = 2.0
 

@@ -2,9 +2,9 @@
 
 What the feed-forward networks leave open is closed here: the latents move until the *composited* face, as it will stand
 in the photo, keeps the photo's landmarks (pose, expression, gaze) and blurred colours (light, skin tone), is face
-wherever the mask is, and embeds to its target code. A disguise need not meet its code, for the imprint says it: it stays
-near the face that the networks made, which is a natural one. A restored face must meet it. Each face is optimised
-alone, so results do not depend on who shares a batch.
+wherever the mask is, and embeds to its target code. A disguise need not meet its code, for the imprint says it: it
+stays near the face that the networks made, which is a natural one. A restored face must meet it. Each face is
+optimised alone, so results do not depend on who shares a batch.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RefineParams:
 
     steps: int = 20
     side: int = 256
-    rate: float = 0.035
+    rate: float = 0.045
     own: float = 0.5
     fine: float = 0.5
     stay: float = 2.0
@@ -73,7 +73,7 @@ class RefineParams:
     gaze: float = 10.0
     forehead: float = 10.0
     layout: float = 0.5
-    face: float = 4.0
+    face: float = 6.0
 
 
 DISGUISE = RefineParams()
