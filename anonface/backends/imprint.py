@@ -33,8 +33,8 @@ class ImprintParams:
     steps: int = 20
     side: int = 128
     rate: float = 0.3
-    levels: float = 7.0
-    plain: float = 0.5
+    levels: float = 6.0
+    plain: float = 0.4
     busy: float = 2.0
 
 
