@@ -23,7 +23,7 @@ from torch import Tensor
 from anonface import weights
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
-from anonface.backends.imprint import ImprintParams, imprint
+from anonface.backends.imprint import ImprintParams, imprint, read
 from anonface.backends.looks import shrink
 from anonface.backends.refine import DISGUISE, RESTORE, Networks, RefineParams, match_tones, refine
 from anonface.errors import UsageError
@@ -43,8 +43,8 @@ class IFADITSettings:
     """What one photo's recovery must repeat.
 
     Attributes:
-        refine: refinement steps of a disguise, and steps of the imprint; a restored face takes half as many again. 0 is
-            the networks alone.
+        refine: refinement steps of a disguise; a restored face takes half as many again, an imprint twice as many. 0
+            is the networks alone.
         free: which of CONDITIONS the key may change, comma-separated; the others stay as they are.
     """
 
@@ -119,7 +119,7 @@ class IFADIT:
         self.keygen = KeyGen(self.flow.params)
         self.disguise = replace(DISGUISE, steps=self.settings.refine)
         self.restoration = replace(RESTORE, steps=self.settings.refine * 3 // 2)
-        self.imprinting = ImprintParams(steps=self.settings.refine)
+        self.imprinting = ImprintParams(steps=2 * self.settings.refine)
 
     def parameters(self) -> dict[str, Parameter]:
         freed = {"free": self.settings.free} if self.settings.free else {}
@@ -132,7 +132,7 @@ class IFADIT:
         other.settings = IFADITSettings.of({"refine": self.settings.refine, **settings})
         other.disguise = replace(self.disguise, steps=other.settings.refine)
         other.restoration = replace(self.restoration, steps=other.settings.refine * 3 // 2)
-        other.imprinting = replace(self.imprinting, steps=other.settings.refine)
+        other.imprinting = replace(self.imprinting, steps=2 * other.settings.refine)
         return other
 
     def digest(self) -> bytes:
@@ -164,9 +164,7 @@ class IFADIT:
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         back = []
         for face, key in zip(faces, keys, strict=True):
-            with torch.inference_mode():
-                seen = self.compensation(self.embed(face[None]).float().to(self.device)).cpu().double()
-            back.append(self.flow.inverse(seen, self.keygen([key], self.settings.free)))
+            back.append(self.flow.inverse(self.read(face[None]), self.keygen([key], self.settings.free)))
         return self._render(faces, masks, torch.cat(back), self.restoration)
 
     @torch.inference_mode()
@@ -174,6 +172,13 @@ class IFADIT:
         """Unit identity codes [B, 448], float64 on the CPU."""
         codes = [self.networks.encoder(face[None].to(self.device)) for face in faces]
         return F.normalize(torch.cat(codes).cpu().double(), dim=1)
+
+    @torch.inference_mode()
+    def read(self, face: Tensor) -> Tensor:
+        """C(E_ID(X'')) of one finished face [1, 3, R, R], as it looks or its imprint says: [1, 448], float64, CPU."""
+        face, encoder = face.to(self.device), self.networks.encoder
+        code = read(face, encoder) if self.imprinting.steps else encoder(face)
+        return self.compensation(code).cpu().double()
 
     def latents(self, face: Tensor, code: Tensor) -> Tensor:
         """M(z, E_Attr(X)) for one face."""

@@ -2,7 +2,7 @@
 
 Refinement moves latents, and no natural face meets its target code exactly; recovery then starts from a code that is
 half noise. What is missing is written into the finished picture: each pixel may move by a few grey levels, less where
-the picture is plain, so that the identity encoder reads the target code from it. The pattern is wider than a pixel and
+the picture is plain, so that ``read`` finds the target code in it. The pattern is wider than a pixel and
 sought over jittered looks, so that it outlasts 8-bit rounding, JPEG and a fresh alignment. It holds nothing but the
 keyed code: a wrong key reads another person from it, as it does from the face itself.
 """
@@ -19,6 +19,11 @@ from anonface.backends.arena import denormals_flushed
 from anonface.backends.looks import look, luma, schedule, shrink
 from anonface.models.identity import IdentityEncoder
 
+READ_AT = 128  # px, the side at which a finished face is read
+BLUR, BLUR_REACH = 1.0, 4  # px there: what is finer is detail
+FAINT = 0.06  # of pixels in [-1, 1], eight grey levels: detail stronger than this is the face's own
+MAGNIFIED = 4.0  # how much detail is added to that which is there
+SHOWN = 0.5  # how much of the code that the face shows without its detail is taken off
 NEIGHBOURHOOD = 7  # px across, within which the picture's own contrast is measured
 
 
@@ -30,10 +35,10 @@ class ImprintParams:
     a plain one is allowed, ``busy`` the most in shares of it.
     """
 
-    steps: int = 20
-    side: int = 128
+    steps: int = 40
+    side: int = READ_AT
     rate: float = 0.3
-    levels: float = 6.0
+    levels: float = 4.5
     plain: float = 0.4
     busy: float = 2.0
 
@@ -61,11 +66,38 @@ def imprint(
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
         seen = look(picture + room * pattern.tanh(), step, frame)
-        loss = 1 - F.cosine_similarity(encoder(seen), target).mean()
+        loss = 1 - F.cosine_similarity(read(seen, encoder), target).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
     return (room * pattern.detach().tanh()).expand_as(picture)
+
+
+def read(picture: Tensor, encoder: IdentityEncoder) -> Tensor:
+    """The code that an imprinted face says, rather than the one that it shows.
+
+    The encoder looks through a lens that magnifies what is faint and finer than the eye minds, be it the pattern, and
+    leaves strong contours alone; half of what it sees of the face without such detail is taken off. That makes a
+    pattern of half the strength as legible.
+
+    Args:
+        picture: [1, 3, R, R] in [-1, 1].
+
+    Returns:
+        Unit code [1, 448].
+    """
+    plain = shrink(picture, min(READ_AT, picture.shape[-1]))
+    smooth = _smoothed(plain)
+    detail = FAINT * ((plain - smooth) / FAINT).tanh()
+    return F.normalize(encoder(plain + MAGNIFIED * detail) - SHOWN * encoder(smooth), dim=1)
+
+
+def _smoothed(picture: Tensor) -> Tensor:
+    """Gaussian blur, mirrored at the border."""
+    at = torch.arange(-BLUR_REACH, BLUR_REACH + 1, dtype=picture.dtype, device=picture.device)
+    bell = torch.exp(-0.5 * (at / BLUR) ** 2)
+    kernel = ((bell / bell.sum())[:, None] * (bell / bell.sum())).expand(picture.shape[1], 1, -1, -1)
+    return F.conv2d(F.pad(picture, [BLUR_REACH] * 4, mode="reflect"), kernel, groups=picture.shape[1])
 
 
 def _room(picture: Tensor, params: ImprintParams) -> Tensor:

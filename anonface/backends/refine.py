@@ -188,7 +188,7 @@ def _above_brows(mesh: Tensor, mask: Tensor) -> Tensor:
 def _not_face(parser: FaceParser, picture: Tensor, mask: Tensor) -> Tensor:
     """Surprise, in nats a pixel of the mask, at what is not face there."""
     odds = face_odds(parser(picture))
-    cover = F.adaptive_avg_pool2d(mask, odds.shape[-2:])[:, 0]
+    cover = F.adaptive_avg_pool2d(mask, odds.shape[-1])[:, 0]
     return (F.softplus(-odds) * cover).sum() / cover.sum().clamp_min(1.0)
 
 

@@ -177,7 +177,7 @@ def _trained_mask(crop: Pixels, landmarks: Points) -> Mask:
     network = _parser()
     side = network.params.side
     how = cv2.INTER_AREA if len(crop) > side else cv2.INTER_CUBIC
-    pixels = crop if len(crop) == side else cv2.resize(crop, (side, side), interpolation=how)
+    pixels = crop if len(crop) == side else np.asarray(cv2.resize(crop, (side, side), interpolation=how), np.uint8)
     with torch.inference_mode():
         shares = network(torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1)[0].softmax(0).numpy()
     floating = shares[[CLASSES.index(name) for name in FLOATING]].sum(0)

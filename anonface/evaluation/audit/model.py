@@ -139,8 +139,9 @@ def _encode(encoder: IdentityEncoder, crop: Pixels) -> Code:
 
 @torch.inference_mode()
 def _lead(backend: IFADIT, crop: Pixels, key: Key) -> Code:
-    seen = backend.compensation(backend.embed(_face(crop)).float().to(backend.device)).cpu().double()
-    return _hidden_part(backend.flow.inverse(seen, backend.keygen([key.face(CONSISTENT_SALT, backend.name, 0)])))
+    return _hidden_part(
+        backend.flow.inverse(backend.read(_face(crop)), backend.keygen([key.face(CONSISTENT_SALT, backend.name, 0)]))
+    )
 
 
 def _hidden_part(code: Tensor) -> Code:
