@@ -43,8 +43,8 @@ class IFADITSettings:
     """What one photo's recovery must repeat.
 
     Attributes:
-        refine: refinement steps of a disguise; a restored face takes half as many again, an imprint twice as many. 0
-            is the networks alone.
+        refine: refinement steps of a disguise; a restored face and an imprint take half as many again.
+            0 is the networks alone.
         free: which of CONDITIONS the key may change, comma-separated; the others stay as they are.
     """
 
@@ -119,7 +119,7 @@ class IFADIT:
         self.keygen = KeyGen(self.flow.params)
         self.disguise = replace(DISGUISE, steps=self.settings.refine)
         self.restoration = replace(RESTORE, steps=self.settings.refine * 3 // 2)
-        self.imprinting = ImprintParams(steps=2 * self.settings.refine)
+        self.imprinting = ImprintParams(steps=self.settings.refine * 3 // 2)
 
     def parameters(self) -> dict[str, Parameter]:
         freed = {"free": self.settings.free} if self.settings.free else {}
@@ -132,7 +132,7 @@ class IFADIT:
         other.settings = IFADITSettings.of({"refine": self.settings.refine, **settings})
         other.disguise = replace(self.disguise, steps=other.settings.refine)
         other.restoration = replace(self.restoration, steps=other.settings.refine * 3 // 2)
-        other.imprinting = replace(self.imprinting, steps=2 * other.settings.refine)
+        other.imprinting = replace(self.imprinting, steps=other.settings.refine * 3 // 2)
         return other
 
     def digest(self) -> bytes:

@@ -35,7 +35,7 @@ class ImprintParams:
     a plain one is allowed, ``busy`` the most in shares of it.
     """
 
-    steps: int = 40
+    steps: int = 30
     side: int = READ_AT
     rate: float = 0.3
     levels: float = 4.5
@@ -89,7 +89,8 @@ def read(picture: Tensor, encoder: IdentityEncoder) -> Tensor:
     plain = shrink(picture, min(READ_AT, picture.shape[-1]))
     smooth = _smoothed(plain)
     detail = FAINT * ((plain - smooth) / FAINT).tanh()
-    return F.normalize(encoder(plain + MAGNIFIED * detail) - SHOWN * encoder(smooth), dim=1)
+    through, shown = encoder(torch.cat([plain + MAGNIFIED * detail, smooth])).chunk(2)
+    return F.normalize(through - SHOWN * shown, dim=1)
 
 
 def _smoothed(picture: Tensor) -> Tensor:
