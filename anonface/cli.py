@@ -92,7 +92,11 @@ Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
 Parser = Annotated[str, typer.Option(help="trained, landmarks, bisenet or parsenet.")]
 Refine = Annotated[
     int | None,
-    typer.Option(min=0, help="Optimisation steps a face; default 30, at recovery the record's. 0: the networks alone."),
+    typer.Option(
+        min=0,
+        help="Optimisation steps a face; default 20, at recovery the record's. A restored face takes half as many again."
+        " 0: the networks alone.",
+    ),
 ]
 Model = Annotated[
     str | None,

@@ -1624,6 +1624,14 @@ def test_it_runs_as_a_module():
     assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("anonface: error: ")
 
 
+@pytest.mark.parametrize("command", ["anonymize", "recover", "compare", "evaluate", "audit"])
+def test_help_names_the_default_of_refine(anonface, command):
+    from anonface.backends.ifadit import IFADITSettings
+
+    said = " ".join(anonface(command, "--help")[1].split())
+    assert f"Optimisation steps a face; default {IFADITSettings.refine}, " in said and "half as many again" in said
+
+
 def test_help_is_instant_and_loads_nothing_heavy():
     code = (
         "import sys, time; start = time.perf_counter()\n"
