@@ -10,6 +10,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -216,6 +217,17 @@ def _shared(a: Face, b: Face) -> float:
     return max(w, 0) * max(h, 0) / min(aw * ah, bw * bh)
 
 
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Let OpenCV say nothing less than an error."""
+    level = cv2.utils.logging.getLogLevel()
+    cv2.utils.logging.setLogLevel(min(level, cv2.utils.logging.LOG_LEVEL_ERROR))
+    try:
+        yield
+    finally:
+        cv2.utils.logging.setLogLevel(level)
+
+
 class YuNet:
     """OpenCV's YuNet.
 
@@ -224,7 +236,9 @@ class YuNet:
     """
 
     def __init__(self) -> None:
-        self._network = cv2.FaceDetectorYN.create(str(weights.path("yunet")), "", (320, 320), FLOOR, 0.3, 5000)
+        file = str(weights.path("yunet"))
+        with _without_warnings():  # OpenCV 5 warns of every choice of a target, its own default included
+            self._network = cv2.FaceDetectorYN.create(file, "", (320, 320), FLOOR, 0.3, 5000)
         self._lock = threading.Lock()  # the network keeps its input size between two calls
 
     def detect(self, rgb: Pixels) -> list[Face]:

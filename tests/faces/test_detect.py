@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from anonface.errors import UsageError, WeightsError
-from anonface.faces.detect import Face, Pixels, _merge, _spans, build_detector, reading_order
+from anonface.faces.detect import Face, Pixels, YuNet, _merge, _spans, build_detector, reading_order
 
 
 def middle(face: Face) -> np.ndarray:
@@ -31,6 +31,17 @@ def test_points_lie_in_the_box_in_their_order(face: Face) -> None:
 def test_the_same_photo_gives_the_same_faces(portrait: Pixels, face: Face) -> None:
     (again,) = build_detector().detect(portrait)
     assert again.box == face.box and np.array_equal(again.points, face.points)
+
+
+def test_opencv_is_silent_and_afterwards_as_loud_as_before(capfd: pytest.CaptureFixture[str]) -> None:
+    level = cv2.utils.logging.getLogLevel()
+    loud = cv2.utils.logging.LOG_LEVEL_WARNING
+    try:
+        cv2.utils.logging.setLogLevel(loud)
+        YuNet().detect(np.full((64, 64, 3), 128, np.uint8))
+        assert cv2.utils.logging.getLogLevel() == loud and capfd.readouterr() == ("", "")
+    finally:
+        cv2.utils.logging.setLogLevel(level)
 
 
 def test_small_faces_in_a_large_photo_and_their_order(portrait: Pixels, face: Face) -> None:
