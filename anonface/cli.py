@@ -732,6 +732,8 @@ def _do(
         _check_report(order.report, jobs, order.overwrite or again)
     if settings.keep_faces:
         batch.find([str(settings.keep_faces)], "anonymize", recursive=True)
+    if order.runs_on == "local":  # a cluster's nodes have devices of their own
+        _check_device(settings.device)
     passed_over = _passed_over(ctx, jobs[0].direction)
     secret = None if order.runs_on == "ray" else keys.secret()
     kdf = keys.fresh()
@@ -921,6 +923,14 @@ def _setting(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value))
     return ("off", "on")[value] if isinstance(value, bool) else str(value)
+
+
+def _check_device(name: str) -> None:
+    """Whether the device that a user names is there, though perhaps nothing will need it: a seal opens without."""
+    if name not in ("auto", "cpu"):
+        from anonface.pipeline import choose_device
+
+        choose_device(name)
 
 
 def _check_report(file: Path, jobs: Sequence[Job], overwrite: bool) -> None:

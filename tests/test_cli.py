@@ -1122,6 +1122,16 @@ def test_a_record_that_is_read_is_never_written_over(anonface, key):
 # --- Seals -----------------------------------------------------------------------------------------------------------
 
 
+def test_a_seal_is_not_opened_on_a_device_that_is_not_there(anonface, key):
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    for device, code in (("cuda:99", 70), ("gpu", 2)):
+        got, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--device", device)
+        assert got == code and device in err
+        assert not Path("a.recovered.png").exists()
+    assert anonface("recover", "a.anon.png", "--key-file", key, "--device", "cpu")[0] == 0
+
+
 def test_an_original_comes_back_under_its_own_name_and_suffix(anonface, key):
     photo("album/a.jpg", format="jpeg", comment=b"what the camera wrote")
     photo("album/deep/b.tif", 90, format="tiff")
