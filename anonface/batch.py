@@ -14,7 +14,7 @@ import string
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -74,6 +74,9 @@ SEARCHED = {*FORMATS, *OTHER_PHOTOS}
 """Suffixes that a folder is searched for; unreadable kinds too, so that none is passed over silently."""
 OWN_FILES = {".anf"}
 """Suffixes that lie among photos as they should, and are none of theirs."""
+
+MOST_SUFFIXES = 6
+"""As many are named of the files that a search passes over."""
 
 QUALITY = 95
 
@@ -789,10 +792,13 @@ def find(paths: Sequence[str], direction: Direction, recursive: bool) -> list[tu
         else:
             root, files = Path(path).parent, [Path(path)]
         if not files:
-            if _is_pattern(path):
-                raise UsageError(f"{path!r} matches no photo to {direction}")
-            hint = "" if recursive else "--recursive looks into the folders of a folder"
-            raise UsageError(f"{path!r} holds no photo to {direction}", hint)
+            left = passed_over([path], direction, recursive)
+            what = f"{'matches' if _is_pattern(path) else 'holds'} no photo to {direction}"
+            deeper = not _is_pattern(path) and not recursive and _inside(Path(path), direction, recursive=True)
+            raise UsageError(
+                f"{path!r} {what}{left and f': {in_words(left)}'}",
+                "--recursive looks into the folders of a folder" if deeper else "",
+            )
         for file in files:
             found.setdefault(os.path.realpath(file), (root, file))
     return list(found.values())
@@ -831,6 +837,20 @@ def passed_over(paths: Sequence[str], direction: Direction, recursive: bool) -> 
             left[os.path.realpath(file)] = f"{mark and '.'}{mark}{file.suffix.lower()}"
     suffixes = Counter(suffix for suffix in left.values() if suffix not in OWN_FILES)
     return dict(sorted(suffixes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def in_words(left: Mapping[str, int]) -> str:
+    """What :func:`passed_over` counts, as "4 files passed over; results: 1 .anon.png; no photos by name: 3 .txt"."""
+    kinds: dict[str, list[str]] = {}
+    for suffix, count in left.items():
+        photo = Path(f"photo{suffix}").suffix in SEARCHED
+        why = "no photos by name" if not photo else "results" if suffix.count(".") > 1 else "not named *.anon.*"
+        kinds.setdefault(why, []).append(f"{count} {suffix or 'without a suffix'}")
+    for shown in kinds.values():
+        shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
+    total = sum(left.values())
+    parts = [f"{total} {'file' if total == 1 else 'files'} passed over"]
+    return "; ".join(parts + [f"{why}: {', '.join(shown)}" for why, shown in kinds.items()])
 
 
 def _inside(folder: Path, direction: Direction, recursive: bool) -> list[Path]:

@@ -25,12 +25,14 @@ import typer
 from anonface import signals
 from anonface.errors import (
     AnonfaceError,
+    ContainerError,
     ImageError,
     KeyFileError,
     LimitError,
     NoFaceError,
     OutputError,
     UsageError,
+    WrongKeyError,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +52,6 @@ ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
-MOST_SUFFIXES = 6  # that a line lists
 
 app = typer.Typer(
     name="anonface",
@@ -94,8 +95,8 @@ Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Optimisation steps a face; default 20, at recovery the record's. A restored face takes half as many again."
-        " 0: the networks alone.",
+        help="Optimisation steps a face; default 20, at recovery the record's. A restored face takes half as many"
+        " again. 0: the networks alone.",
     ),
 ]
 Model = Annotated[
@@ -711,7 +712,7 @@ _OF_NO_CONSEQUENCE = {
 }
 
 
-_UNDONE = ("failed", "not reached")
+_OF_THE_PHOTO = (ContainerError, ImageError, KeyFileError, LimitError, NoFaceError, UsageError, WrongKeyError)
 
 
 def _do(
@@ -797,8 +798,7 @@ def _do(
     if journal and complete:
         journal.remove()
     if len(jobs) > 1:
-        # what is there already, a later run would refuse again
-        rest = [o for o in outcomes if o.state in _UNDONE and (order.overwrite or not batch.existing(o.job))]
+        rest = any(_may_fare_better(outcome, order.overwrite) for outcome in outcomes)
         if journal and rest and any(outcome.state in batch.WRITTEN for outcome in outcomes):
             _say("anonface: the same command with --resume goes on with the rest")
         _sum_up(outcomes, time.monotonic() - started, fatal)
@@ -827,26 +827,22 @@ def _do(
     return code, outcomes
 
 
+def _may_fare_better(outcome: Outcome, overwrite: bool) -> bool:
+    """Whether the same command, going on, may write a photo that this run has not written."""
+    from anonface.batch import existing
+
+    left = outcome.state in ("failed", "not reached") and not isinstance(outcome.error, _OF_THE_PHOTO)
+    return left and (overwrite or not existing(outcome.job))  # what is there already would be refused again
+
+
 def _passed_over(ctx: typer.Context, direction: Direction = "anonymize") -> dict[str, int]:
     """Say how many files of the folders named are not taken, and return how many of which suffix."""
-    from anonface.batch import SEARCHED, passed_over
+    from anonface.batch import in_words, passed_over
 
     found = passed_over(ctx.params["paths"], direction, ctx.params["recursive"])
-    kinds: dict[str, dict[str, int]] = {}
-    for suffix, count in found.items():
-        photo = Path(f"photo{suffix}").suffix in SEARCHED
-        why = "no photos by name" if not photo else "results" if suffix.count(".") > 1 else "not named *.anon.*"
-        kinds.setdefault(why, {})[suffix] = count
     if found:
-        parts = [f"{why}: {_suffixes(counts)}" for why, counts in kinds.items()]
-        _say(f"anonface: note: {_count(sum(found.values()), 'file')} passed over; {'; '.join(parts)}")
+        _say(f"anonface: note: {in_words(found)}")
     return found
-
-
-def _suffixes(counts: dict[str, int]) -> str:
-    shown = [f"{count} {suffix or 'without a suffix'}" for suffix, count in counts.items()]
-    shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
-    return ", ".join(shown)
 
 
 def _journal_file(ctx: typer.Context) -> Path | None:

@@ -161,6 +161,37 @@ def test_plans_that_make_no_sense(here, paths, options):
         plan(paths, "anonymize", **options)
 
 
+@pytest.mark.parametrize(
+    ("path", "direction", "says", "hint"),
+    [
+        (
+            "notes",
+            "anonymize",
+            "holds no photo to anonymize: 2 files passed over; no photos by name: 2 .txt",
+            0,
+        ),
+        ("none", "anonymize", "'none' holds no photo to anonymize", 0),
+        ("tree", "anonymize", "'tree' holds no photo to anonymize", 1),
+        ("both", "anonymize", ": 1 file passed over; no photos by name: 1 without a suffix", 1),
+        ("both", "recover", "'both' holds no photo to recover: 1 file passed over", 0),
+        ("both/one", "recover", ": 1 file passed over; not named *.anon.*: 1 .jpg", 0),
+        ("made/*.png", "anonymize", "matches no photo to anonymize: 1 file passed over; results: 1 .anon.png", 0),
+        ("*.bmp", "anonymize", "'*.bmp' matches no photo to anonymize", 0),
+    ],
+)
+def test_what_is_there_where_no_photo_is(here, path, direction, says, hint):
+    for folder in ("none/deep", "tree/deep", "both/one", "made", "notes/deep"):
+        (here / folder).mkdir(parents=True)
+    put(here, "notes/a.txt", "notes/b.txt", "notes/deep/c.txt", "tree/deep/a.jpg", "both/a", "both/one/a.jpg")
+    put(here, "made/a.anon.png")
+    with pytest.raises(UsageError) as refused:
+        plan([path], direction)
+    message = refused.value.message
+    assert says in message
+    assert ("passed over" in says) == ("passed over" in message)
+    assert ("--recursive" in refused.value.hint) == hint
+
+
 def test_no_suffix_of_a_recovered_original_meets_an_input(here):
     put(here, "a.anon.png", "a.recovered.jpg", "b.jpg")
     with pytest.raises(UsageError, match=r"perhaps the input 'a\.recovered\.jpg'"):

@@ -1052,15 +1052,29 @@ def test_resuming_a_run_that_was_complete(anonface, key, counted):
     assert code == 3 and "nothing to resume" in err and counted == [51]  # what is there is refused, as ever
 
 
-def test_resuming_is_proposed_where_it_helps(anonface, key):
+def test_resuming_is_proposed_where_it_helps(anonface, key, monkeypatch):
     album(2)
     hint = "the same command with --resume goes on with the rest"
     args = ("anonymize", "album", "-o", "out", "--key-file", key)
+    photo("album/black.png", 0)
     Path("album/bad.png").write_text("no picture")
-    assert hint in anonface(*args)[2]
-    assert hint not in anonface(*args)[2]  # nothing was written
-    Path("out/1.anon.png").unlink()
+    code, _, err = anonface(*args)
+    assert code == 3 and "2 done, 2 failed" in err and hint not in err  # what is wrong with those stays wrong
     Path("album/bad.png").unlink()
+    Path("album/black.png").unlink()
+
+    class Narrow(FakeEngine):
+        def anonymize(self, pixels, key, **options):
+            if pixels[0, 0, 0] == 51:
+                raise MemoryError
+            return super().anonymize(pixels, key, **options)
+
+    with monkeypatch.context() as short:
+        short.setattr("anonface.pipeline.Engine", Narrow)
+        for file in ("out/0.anon.png", "out/1.anon.png"):
+            Path(file).unlink()
+        assert hint in anonface(*args)[2]
+        assert hint not in anonface(*args)[2]  # nothing was written
     code, _, err = anonface(*args)
     assert code == 3 and hint not in err  # what is left is there already
     assert hint not in anonface("anonymize", "album/none.png", "-o", "new/", "--key-file", key)[2]
