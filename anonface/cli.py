@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from anonface.download import Progress
     from anonface.journal import Journal, Terms
     from anonface.keys import Argon2, Key
-    from anonface.pipeline import Chosen, Engine
+    from anonface.pipeline import Chosen, Engine, Watch
     from anonface.weights import Status
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -638,9 +638,13 @@ class EngineSettings:
 
 
 class LazyEngine:
-    """Makes the engine when the first photo is ready for it, and says its device."""
+    """Makes the engine when the first photo is ready for it, and says its device.
+
+    ``watch`` is what the engine will tell of every face.
+    """
 
     def __init__(self, settings: EngineSettings) -> None:
+        self.watch: Watch = lambda doing, face, faces: None
         self._settings = settings
         self._engine: Engine | None = None
 
@@ -652,7 +656,9 @@ class LazyEngine:
             if s.backend == "ifadit":
                 _fetch_missing()
             keep = _portraits(s.keep_faces, s.max_pixels) if s.keep_faces else ()
-            self._engine = Engine(s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep)
+            self._engine = Engine(
+                s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep, self.watch
+            )
             _say(f"anonface: device {self._engine.device_name}")
         return self._engine
 
@@ -757,9 +763,10 @@ def _do(
     code = 0
     fatal: AnonfaceError | None = None
     about: Path | None = None
+    pace = ""
 
     def tell(outcome: Outcome) -> None:
-        nonlocal fatal, about
+        nonlocal fatal, about, pace
         outcomes.append(outcome)
         for note in outcome.notes if outcome.state != "skipped" else ():
             _say(f"anonface: note: {outcome.job.source}: {note}")
@@ -769,8 +776,13 @@ def _do(
             return
         _say(_line(outcome))
         faces = sum(len(done.faces) for done in outcomes)
-        advance(len(outcomes), f"{faces} faces, {faces / (time.monotonic() - started):.2f}/s")
+        pace = f"{_count(faces, 'face')}, {faces / (time.monotonic() - started):.2f}/s"
+        advance(len(outcomes), pace)
 
+    def watch(doing: str, face: int, faces: int) -> None:
+        advance(len(outcomes), f"{pace}{pace and '; '}{doing} face {face} of {faces}")
+
+    engine.watch = watch
     with _progress("photos", len(jobs)) as advance:
         try:
             if task:
@@ -1716,7 +1728,7 @@ Advance = Callable[..., None]
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Advance]:
     """Gives ``advance(done, text, total)``: a bar on stderr where that is a terminal, else nothing."""
-    if not sys.stderr.isatty() or total == 1:
+    if not sys.stderr.isatty():
         yield lambda done, text, total=0: None
         return
     from rich.console import Console

@@ -26,6 +26,9 @@ Box = tuple[float, float, float, float]
 Chosen = Literal["all", "largest"] | Sequence[int]
 """Which faces of a photo: those of these numbers, counted from 0, from top-left to bottom-right."""
 
+Watch = Callable[[str, int, int], None]
+"""Told what is done to a photo's face, its number from 1 and how many faces there are: ("rendering", 1, 3)."""
+
 Quad = NDArray[np.float64]
 Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
 
@@ -83,6 +86,7 @@ class Engine:
         batch_size: faces a backend gets at a time; bounds memory.
         settings: more of the backend's settings.
         keep: named photos of people who are left as they are wherever they are met, one face each.
+        watch: called as work on a face begins, with the first one's number where several are rendered together.
 
     Raises:
         DeviceError: the device is not there.
@@ -100,10 +104,11 @@ class Engine:
         batch_size: int = 4,
         settings: Mapping[str, Parameter] | None = None,
         keep: Iterable[tuple[str, Pixels]] = (),
+        watch: Watch = lambda doing, face, faces: None,
     ) -> None:
         self.device = choose_device(device)
         self.detector = build_detector(detector)
-        self.parser, self.batch_size, self.refine = parser, batch_size, refine
+        self.parser, self.batch_size, self.refine, self.watch = parser, batch_size, refine, watch
         chosen = dict(settings or {}) | ({} if refine is None else {"refine": refine})
         self.backend: Backend = build(backend, self.device, chosen)
         kept = [self._portrait(name, pixels) for name, pixels in keep]
@@ -287,9 +292,11 @@ class Engine:
             by_size.setdefault(len(cut.crop), []).append(i)
         renders: dict[int, Pixels] = {}
         shown: dict[int, NDArray[np.float32]] = {}
+        size = self.batch_size if backend.together else 1
         for members in by_size.values():
-            for start in range(0, len(members), self.batch_size):
-                batch = members[start : start + self.batch_size]
+            for start in range(0, len(members), size):
+                batch = members[start : start + size]
+                self.watch("rendering", len(renders) + 1, len(cuts))
                 faces = _to_tensor(np.stack([cuts[i].crop for i in batch]))
                 masks = torch.stack([torch.from_numpy(cuts[i].soft)[None] for i in batch])
                 with _clear_memory_errors():
@@ -312,7 +319,8 @@ class Engine:
         where there will be none, by those that a search of the finished photo finds."""
         found = [face.quad for face in self._locate(pixels, (), faceless=True)] if consistent and cuts else []
         result = pixels
-        for cut, key in zip(cuts, keys, strict=True):
+        for number, (cut, key) in enumerate(zip(cuts, keys, strict=True), start=1):
+            self.watch("imprinting", number, len(cuts))
             quad = min(found, key=lambda q: float(np.abs(q - cut.quad).max()), default=cut.quad)
             if np.abs(quad - cut.quad).max() > SAME_FACE * align.side_of(cut.quad):
                 quad = cut.quad

@@ -27,7 +27,9 @@ class FakeEngine:
         batch_size=4,
         settings=None,
         keep=(),
+        watch=lambda doing, face, faces: None,
     ):
+        self.watch = watch
         self.device_name = f"fake {choose_device(device)}"
         self.known = [tuple(pixels[0, 0]) for _, pixels in keep]
 
@@ -49,6 +51,8 @@ class FakeEngine:
             raise NoFaceError("no face was found", "name one with --box x,y,w,h")
         salt = CONSISTENT_SALT if consistent else fresh_salt()
         chosen = self.chosen(pixels, faces)
+        for number in range(1, len(chosen) + 1):
+            self.watch("rendering", number, len(chosen))
         reports = self.reports(pixels, chosen)
         reports += [FaceReport(n, "mosaic", box, "too small") for n, box in enumerate(boxes, start=len(reports))]
         entries = [FaceEntry(square(x, y)) for x, y in chosen.values()]

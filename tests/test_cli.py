@@ -416,6 +416,27 @@ def test_a_bug_is_one_line_and_debug_shows_where(anonface, key, monkeypatch):
 # --- Many photos -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("photos", [1, 3])
+def test_a_terminal_shows_which_face_is_in_work(anonface, key, monkeypatch, photos):
+    for n in range(photos):
+        photo(f"album/{n}.png")
+    monkeypatch.setattr(FakeEngine, "PLACES", ((0, 0), (20, 10)))
+    monkeypatch.setenv("COLUMNS", "200")
+    command = ["anonymize", "album", "-o", "out", "--key-file", key]
+    assert "face 1 of 2" not in anonface(*command)[2]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    shown = []
+    monkeypatch.setattr("rich.progress.Progress.update", lambda _, task, **seen: shown.append(seen))
+    assert anonface(*command, "--overwrite")[0] == 0
+    assert [(seen["completed"], seen["text"]) for seen in shown[:2]] == [
+        (0, "rendering face 1 of 2"),
+        (0, "rendering face 2 of 2"),
+    ]
+    assert len(shown) == 3 * photos and shown[-1]["completed"] == photos
+    paced = [seen["text"] for seen in shown if re.match(r"\d faces, .*/s; rendering face 2 of 2", seen["text"])]
+    assert bool(paced) == (photos > 1)  # the first photo is told before the third is begun
+
+
 def test_one_bad_photo_stops_no_other(anonface, key):
     photo("album/a.png")
     photo("album/2024/b.png", 80)

@@ -299,7 +299,7 @@ def test_face_at_the_border(anonymize, anonface, monkeypatch):
 class Inverting:
     """A backend that turns faces into their negatives and remembers the keys."""
 
-    name, resolutions, exact = "inverting", (64,), False
+    name, resolutions, exact, together = "inverting", (64,), False, True
 
     def __init__(self):
         self.streams = []

@@ -178,6 +178,23 @@ def test_a_face_that_is_left_is_not_in_the_header(engine, couple):
     assert changed_halves(result.pixels, back.pixels) == [not left, left]
 
 
+@pytest.mark.parametrize(("together", "begun"), [(False, [1, 2]), (True, [1])])
+def test_work_on_a_face_is_told_as_it_begins(engine, photo, monkeypatch, together, begun):
+    told = []
+    monkeypatch.setattr(engine, "watch", lambda *what: told.append(what))
+    monkeypatch.setattr(engine.backend, "together", together)
+    for work in ("anonymize", "recover"):
+        monkeypatch.setattr(engine.backend, work, lambda faces, masks, keys: faces)
+    monkeypatch.setattr(engine.backend, "imprint", lambda *_: None)
+    twins = np.hstack([photo, photo])
+    header = engine.anonymize(twins, KEY).header
+    rendering = [("rendering", number, 2) for number in begun]
+    assert told == [*rendering, ("imprinting", 1, 2), ("imprinting", 2, 2)]
+    told.clear()
+    engine.recover(twins, KEY, header)
+    assert told == rendering
+
+
 def test_a_number_that_no_face_has(engine, couple):
     with pytest.raises(UsageError, match="no face 2: the photo has 2"):
         engine.anonymize(couple, KEY, faces=(0, 2))

@@ -31,6 +31,8 @@ class Backend(Protocol):
     resolutions: tuple[int, ...]
     # Whether every pixel of a render counts for recovery: then it is pasted as it is, its light and grain untouched.
     exact: bool
+    # Whether faces that are given together take less time than one after another.
+    together: bool
 
     def parameters(self) -> dict[str, Parameter]:
         """What recovery must know to be this one's inverse; canonical, goes into the header."""

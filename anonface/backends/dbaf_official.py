@@ -45,6 +45,7 @@ class OfficialDBAFBackend(published.WithoutSettings):
     name = "dbaf-official"
     networks: OfficialDBAF
     exact = False
+    together = True
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

@@ -94,6 +94,7 @@ class Diffusion:
 
     name = "diffusion"
     exact = True
+    together = True
 
     def __init__(
         self, model: LatentDiffusion, device: torch.device | str = "cpu", settings: Settings | None = None

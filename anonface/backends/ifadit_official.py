@@ -41,6 +41,7 @@ class OfficialIFADITBackend:
 
     name = "ifadit-official"
     exact = False
+    together = True
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

@@ -42,6 +42,7 @@ class LatentEditingBackend(published.WithoutSettings):
     """
 
     exact = True
+    together = True
     networks: FaceEditor
     resolutions: tuple[int, ...] = (256, 512, 1024)
 
