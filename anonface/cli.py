@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from anonface.batch import Anonymizing, Direction, Job, Outcome, Recovering
     from anonface.container import Header
     from anonface.download import Progress
+    from anonface.evaluation.aside import Aside
     from anonface.journal import Journal, Terms
     from anonface.keys import Argon2, Key
     from anonface.pipeline import Chosen, Engine, Watch
@@ -52,6 +53,7 @@ ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
+QUICK_PHOTOS, QUICK_KEYS, QUICK_RECOVER_KEYS = 40, 2, 1  # of an evaluation in half an hour
 
 app = typer.Typer(
     name="anonface",
@@ -1261,14 +1263,28 @@ def evaluate(
     synthetic: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Instead of DIR: so many faces of nobody, always the same.")
     ] = None,
-    keys: Annotated[int, typer.Option(min=1, help="Keys tried on each photo.")] = 4,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help=f"Half an hour on two cores: --limit {QUICK_PHOTOS} --keys {QUICK_KEYS} --recover-keys "
+            f"{QUICK_RECOVER_KEYS} --attack-keys 0, the folder's other photos left alone; options that you give win.",
+        ),
+    ] = False,
+    keys: Annotated[int | None, typer.Option(min=1, help="Keys tried on each photo; default 4.")] = None,
+    recover_keys: Annotated[
+        int | None, typer.Option(min=1, help="Under how many of a photo's keys recovery is tried; default all.")
+    ] = None,
     attacks: Annotated[
-        str,
-        typer.Option(metavar="NAME,...|none", help="What photos go through before recovery."),
-    ] = "jpeg90",
+        str | None,
+        typer.Option(metavar="NAME,...|none", help="What photos go through before recovery; default jpeg90."),
+    ] = None,
     attack_keys: Annotated[
-        int, typer.Option(min=1, help="How many of a photo's keys are tried under attacks, and without identity code.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=0, help="How many of a photo's keys are tried under attacks, and without identity code; default 1."
+        ),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many photos.")] = None,
     split: Annotated[
         Literal["all", "even", "odd"], typer.Option(help="People of even or odd rank in identities.csv only.")
@@ -1315,14 +1331,18 @@ def evaluate(
         raise UsageError(f"{str(folder)!r} is not a folder of photos")
     from anonface.evaluation import report as reports
     from anonface.evaluation.attacks import chosen
-    from anonface.evaluation.judges import Judges, Original, look_at_originals
+    from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
     from anonface.evaluation.mute import without_identity
     from anonface.evaluation.page import COLUMNS, page
     from anonface.evaluation.run import evaluate as measure
     from anonface.evaluation.sheet import around
     from anonface.evaluation.trials import Plan
 
-    plan = Plan(keys, attacks=chosen(attacks), attack_keys=attack_keys)
+    if quick:
+        limit, keys, recover_keys = limit or QUICK_PHOTOS, keys or QUICK_KEYS, recover_keys or QUICK_RECOVER_KEYS
+    if attack_keys is None:
+        attack_keys = 0 if quick and attacks is None else 1
+    plan = Plan(keys or 4, attacks=chosen(attacks or "jpeg90"), attack_keys=attack_keys, recover_keys=recover_keys)
     share = _part(part)
     if share[1] > 1 and not journal:
         raise UsageError(f"--part {part} needs a --journal, which the parts share")
@@ -1334,10 +1354,15 @@ def evaluate(
 
     with _photos_to_judge(folder, synthetic) as photos:
         judges = Judges()
+        only = of_split(photos_of(photos), split)[:limit] if quick else None
         with _progress("originals", 0) as advance:
-            originals = look_at_originals(photos, judges, progress=lambda done, total: advance(done, "", total))
-        own = _own_settings(free, model, transform, steps)
-        engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
+            originals = look_at_originals(
+                photos, judges, only=only, progress=lambda done, total: advance(done, "", total)
+            )
+        settings = EngineSettings(
+            backend, device, detector, parser, refine, own=_own_settings(free, model, transform, steps)
+        )
+        engine = LazyEngine(settings)()
         with _progress("photos", 0) as advance:
             found = measure(
                 engine,
@@ -1353,6 +1378,7 @@ def evaluate(
                 about=_described(engine, detector) | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
                 journal=journal,
                 part=share,
+                aside=_aside(engine, settings) if quick and share[1] == 1 else None,
             )
     if sheet and pictures:
         _write_sheet(sheet, list(pictures.values()), COLUMNS, list(pictures), 256, overwrite)
@@ -1456,6 +1482,19 @@ def _part(text: str) -> tuple[int, int]:
     except ValueError:
         raise UsageError(f"--part {text!r} is not K/N", "for example 1/2") from None
     return number, of
+
+
+def _aside(engine: Engine, settings: EngineSettings) -> Aside | None:
+    """A second process for the evaluation, where this one's engine has several cores to share."""
+    import torch
+
+    from anonface.evaluation.aside import Aside
+    from anonface.pipeline import Engine
+
+    if not engine.device_name.startswith("cpu") or torch.get_num_threads() < 2:
+        return None
+    s = settings
+    return Aside(partial(Engine, s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own))
 
 
 def _described(engine: Engine, detector: str) -> dict[str, str | int | float]:

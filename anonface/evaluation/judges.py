@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -138,20 +138,25 @@ class Judges:
 
 
 def look_at_originals(
-    folder: Path, judges: Judges | None = None, *, progress: Progress | None = None
+    folder: Path,
+    judges: Judges | None = None,
+    *,
+    only: Collection[Path] | None = None,
+    progress: Progress | None = None,
 ) -> list[Original]:
     """Look at every photo of a folder once; hand the list to several evaluations to spare them the work.
 
     Args:
         folder: see :func:`photos_of`.
         judges: made here when not given.
+        only: look at these photos alone; what is said of other photos of a person, and thresholds, is then of them.
         progress: called with (photos done, photos in all).
 
     Raises:
         UsageError: no photo there, or an identities.csv that does not name every photo.
         ImageError: a photo that cannot be read.
     """
-    photos = photos_of(folder)
+    photos = {file: who for file, who in photos_of(folder).items() if only is None or file in only}
     judges = judges or Judges()
     originals = []
     for done, (file, identity) in enumerate(photos.items(), start=1):
@@ -176,12 +181,12 @@ def photos_of(folder: Path) -> dict[Path, str]:
     return {file: identities.get(file.name, file.name) for file in files}
 
 
-def of_split(originals: Sequence[Original], split: Split) -> list[Original]:
-    """The photos of people of even or odd rank in the sorted identities, or all."""
+def of_split(photos: Mapping[Path, str], split: Split) -> list[Path]:
+    """The photos of people of even or odd rank in the sorted identities, or all; see :func:`photos_of`."""
     if split == "all":
-        return list(originals)
-    kept = set(sorted({original.identity for original in originals})[split == "odd" :: 2])
-    return [original for original in originals if original.identity in kept]
+        return list(photos)
+    kept = set(sorted(set(photos.values()))[split == "odd" :: 2])
+    return [file for file, identity in photos.items() if identity in kept]
 
 
 def _identities(file: Path, photos: Sequence[Path]) -> dict[str, str]:

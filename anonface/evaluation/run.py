@@ -9,6 +9,7 @@ or the judge cannot find is never left out: it counts against the engine, in the
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
@@ -17,8 +18,18 @@ from pathlib import Path
 
 from anonface.errors import UsageError
 from anonface.evaluation import metrics
+from anonface.evaluation.aside import Aside
 from anonface.evaluation.journal import Journal
-from anonface.evaluation.judges import IDENTITIES, Judges, Original, Progress, Split, look_at_originals, of_split
+from anonface.evaluation.judges import (
+    IDENTITIES,
+    Judges,
+    Original,
+    Progress,
+    Split,
+    look_at_originals,
+    of_split,
+    photos_of,
+)
 from anonface.evaluation.recognizers import Recognizer
 from anonface.evaluation.report import Figure, Report, Threshold
 from anonface.evaluation.summary import Summary, gathered
@@ -44,6 +55,7 @@ def evaluate(
     about: Mapping[str, str | int | float] | None = None,
     journal: Path | None = None,
     part: tuple[int, int] = (1, 1),
+    aside: Aside | None = None,
 ) -> Report:
     """Run the protocol over a folder and report it.
 
@@ -63,6 +75,7 @@ def evaluate(
         journal: a file that keeps what was measured. Photos that it holds already are not measured again; it goes on
             with more photos (``limit``, ``split``), and refuses whatever would change a measurement.
         part: (k, n) measures the k-th of every n photos, so that n processes on one journal share the work.
+        aside: a second process takes every second photo of these; ``show`` is not called for those.
 
     Returns:
         Rates over photos whose original the judge finds. The threshold at FAR 0.1 % comes from the impostor pairs of
@@ -82,15 +95,19 @@ def evaluate(
     known = (folder / IDENTITIES).is_file()
     if split != "all" and not known:
         raise UsageError(f"split {split!r} needs {folder / IDENTITIES}", "columns: file,identity")
-    chosen = of_split(originals, split)[:limit]
+    files = set(of_split(photos_of(folder), split)[:limit])
+    chosen = [original for original in originals if original.file in files]
     thresholds = _thresholds(judges.recognizer, originals, known)
     judged = [original for original in chosen if original.look is not None]
     book = Journal(journal, _settings(judges, originals, plan, mute, about or {}))
     done = book.measured()
     left = [original for original in judged[part[0] - 1 :: part[1]] if original.file.name not in done]
     started = time.monotonic()
-    for number, original in enumerate(left, start=1):
-        book.add(try_photo(engine, judges, original, originals if known else (), plan, mute, show))
+    gallery = originals if known else ()
+    tried = functools.partial(try_photo, engine, judges, gallery=gallery, plan=plan, mute=mute, show=show)
+    results = aside.try_photos(tried, left, gallery, plan, mute is not None) if aside else map(tried, left)
+    for number, measured in enumerate(results, start=1):
+        book.add(measured)
         if progress:
             progress(number, len(left))
     done = book.measured()
@@ -115,6 +132,7 @@ def evaluate(
             "split": split,
             "keys per photo": plan.keys,
             "keys per photo under attacks": min(plan.keys, plan.attack_keys),
+            "keys per photo in recovery": min(plan.keys, plan.recover_keys or plan.keys),
             "seed text": plan.seed_text,
             "recognizer": judges.recognizer.name,
             "recognizer seen by a training loss": judges.recognizer.seen_by_loss,
@@ -137,13 +155,16 @@ def _settings(
     mute: Engine | None,
     about: Mapping[str, str | int | float],
 ) -> dict[str, object]:
-    """All that the measurements of a photo depend on; the other photos of the person are among it."""
+    """All that the measurements of a photo depend on; the other photos of the person are among it.
+
+    What is None limits nothing and is left out, so that journals from before there was such a limit still serve.
+    """
     photos = hashlib.sha256()
     for original in sorted(originals, key=lambda original: original.file.name):
         photos.update(repr((original.file.name, original.identity)).encode())
         photos.update(hashlib.sha256(original.file.read_bytes()).digest())
     return {
-        **asdict(plan),
+        **{name: value for name, value in asdict(plan).items() if value is not None},
         **about,
         "recovery without an identity code": mute is not None,
         "judges": [judges.recognizer.name, *(beholder.name for beholder in judges.beholders)],

@@ -55,7 +55,7 @@ def test_a_page_and_its_numbers_are_written(anonface, album, tmp_path):
     assert anonface("evaluate", "album", "--keys", 1, "--report", "page.html", "--overwrite")[0] == 0
 
 
-def test_parts_and_the_whole(anonface, album):
+def test_parts_and_the_whole(anonface, album, tmp_path):
     options = ("evaluate", "album", "--keys", 1, "--attacks", "none", "--journal", "run.jsonl", "--json")
     halves = [json.loads(anonface(*options, "--part", f"{k}/2")[1])["settings"]["photos judged"] for k in (1, 2)]
     whole = json.loads(anonface(*options)[1])
@@ -63,6 +63,38 @@ def test_parts_and_the_whole(anonface, album):
     assert len(whole["samples"]["anonymized"]) == 8
     code, _, err = anonface(*options, "--backend", "ifadit", "--attacks", "jpeg90")
     assert code == 2 and "another attacks" in err
+    assert "recover_keys" not in (tmp_path / "run.jsonl").read_text()  # which journals of old do not know
+    code, _, err = anonface(*options, "--recover-keys", 1)
+    assert code == 2 and "another recover_keys" in err
+
+
+def test_quick_leaves_out_what_takes_long(anonface, album, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "QUICK_PHOTOS", 6)
+    code, out, _ = anonface("evaluate", "album", "--quick", "--json")
+    data = json.loads(out)
+    assert code == 0 and data["settings"]["photos"] == 6 and data["settings"]["keys per photo"] == 2
+    counts = {name: len(rows) for name, rows in data["samples"].items()}
+    assert counts["anonymized"] == 12 and counts["two keys"] == 6
+    assert counts["right key, from pixels"] == counts["wrong key, random"] == counts["wrong key, one bit"] == 6
+    assert not [name for name in counts if "after" in name]
+    ratio = next(rate for rate in data["rates"] if rate["title"] == "right key / wrong key, random")
+    assert ratio["at"][0]["n"] == 6
+
+
+def test_what_is_said_besides_quick_wins(anonface, album, monkeypatch):
+    looked = []
+    original = WholePictures.original
+    monkeypatch.setattr(
+        WholePictures, "original", lambda self, file, who: looked.append(file.name) or original(self, file, who)
+    )
+    options = ("--limit", 3, "--keys", 3, "--recover-keys", 2, "--attacks", "jpeg50", "--split", "odd")
+    data = json.loads(anonface("evaluate", "album", "--quick", *options, "--json")[1])
+    counts = {name: len(rows) for name, rows in data["samples"].items()}
+    assert looked == ["10.png", "11.png", "30.png"]
+    assert (counts["anonymized"], counts["wrong key, one bit"], counts["right key, after JPEG 50"]) == (9, 6, 3)
+    looked.clear()
+    anonface("evaluate", "album", "--keys", 1, "--limit", 3)
+    assert len(looked) == 8  # thresholds and other photos come from the whole folder
 
 
 def test_a_journal_that_cannot_be_is_refused_at_once(anonface, album, monkeypatch):
