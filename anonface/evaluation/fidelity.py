@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from skimage.metrics import structural_similarity
 
 MOST_PSNR = 100.0  # dB, said of equal pixels too
 
@@ -24,6 +23,8 @@ def ssim(a: NDArray[np.uint8], b: NDArray[np.uint8], where: NDArray[np.bool_]) -
     """Structural similarity (Wang et al. 2004: Gaussian windows of deviation 1.5), each channel alone, as the mean of
     its map over the pixels that ``where`` names; NaN where it names none.
     """
+    from skimage.metrics import structural_similarity  # of the extra `evaluation`; contact sheets do without
+
     if not where.any():
         return float("nan")
     _, local = structural_similarity(

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -63,3 +66,10 @@ def test_around():
     photo = np.arange(100 * 80 * 3, dtype=np.uint8).reshape(100, 80, 3)
     assert (around(photo, (30, 40, 20, 10)) == photo[25:65, 20:60]).all()
     assert around(photo, (70, 90, 20, 20)).shape == (20, 20, 3)
+
+
+def test_contact_sheets_need_no_extra():
+    extras = ("skimage", "dlib")
+    code = f"import sys; sys.modules.update(dict.fromkeys({extras!r})); import anonface.evaluation.sheet"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
