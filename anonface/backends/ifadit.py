@@ -118,9 +118,14 @@ class IFADIT:
             parser,
         )
         self.keygen = KeyGen(self.flow.params)
-        self.disguise = replace(DISGUISE, steps=self.settings.refine)
-        self.restoration = replace(RESTORE, steps=self.settings.refine * 3 // 2)
-        self.imprinting = ImprintParams(steps=self.settings.refine * 3 // 2)
+        self.disguise, self.restoration, self.imprinting = DISGUISE, RESTORE, ImprintParams()
+        self._pace()
+
+    def _pace(self) -> None:
+        """Take the steps that the settings give to each optimisation."""
+        steps, more = self.settings.refine, self.settings.refine * 3 // 2
+        self.disguise, self.restoration = replace(self.disguise, steps=steps), replace(self.restoration, steps=more)
+        self.imprinting = replace(self.imprinting, steps=more)
 
     def parameters(self) -> dict[str, Parameter]:
         freed = {"free": self.settings.free} if self.settings.free else {}
@@ -131,9 +136,7 @@ class IFADIT:
         other = copy.copy(self)
         # what a header does not say of freed conditions is that none were; only steps may come from elsewhere
         other.settings = IFADITSettings.of({"refine": self.settings.refine, **settings})
-        other.disguise = replace(self.disguise, steps=other.settings.refine)
-        other.restoration = replace(self.restoration, steps=other.settings.refine * 3 // 2)
-        other.imprinting = replace(self.imprinting, steps=other.settings.refine * 3 // 2)
+        other._pace()
         return other
 
     def digest(self) -> bytes:
@@ -147,9 +150,8 @@ class IFADIT:
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited."""
-        return self._render(
-            faces, masks, torch.cat([self.hide(f[None], k) for f, k in zip(faces, keys, strict=True)]), self.disguise
-        )
+        codes = [self.hide(face[None], key) for face, key in zip(faces, keys, strict=True)]
+        return self._render(faces, masks, torch.cat(codes), self.disguise)
 
     def hide(self, face: Tensor, key: FaceKey) -> Tensor:
         """T(E_ID(X), s) of one face, the code of whom it is to become: [1, 448], float64 on the CPU."""
@@ -163,10 +165,12 @@ class IFADIT:
         return imprint(shown, mask, target, frame, self.networks.encoder, self.imprinting).cpu()
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        back = []
-        for face, key in zip(faces, keys, strict=True):
-            back.append(self.flow.inverse(self.read(face[None]), self.keygen([key], self.settings.free)))
-        return self._render(faces, masks, torch.cat(back), self.restoration)
+        codes = [self.lead(face[None], key) for face, key in zip(faces, keys, strict=True)]
+        return self._render(faces, masks, torch.cat(codes), self.restoration)
+
+    def lead(self, face: Tensor, key: FaceKey) -> Tensor:
+        """T^-1(C(E_ID(X'')), s) of one finished face, the code of whom it leads back to: [1, 448], float64, CPU."""
+        return self.flow.inverse(self.read(face), self.keygen([key], self.settings.free))
 
     @torch.inference_mode()
     def embed(self, faces: Tensor) -> Tensor:

@@ -51,11 +51,11 @@ class RefineParams:
     at ``fine`` times that of the others. ``stay`` draws them back to where they started.
 
     ``leave`` pushes away from whom the photo shows, as far as the target itself does. ``conditions`` holds the code's
-    kept coordinates, sex and age, which weigh little in the cosine but much to the eye. ``expression`` compares the
-    shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile. ``gaze`` compares light and
-    dark in and around eyes and mouth, where landmarks do not tell a lid from an iris; ``forehead`` does so above the
-    brows. ``layout`` compares colours on a coarse grid. ``face`` wants face wherever the mask is, as the parser sees
-    it: no glasses, hair or background where the photo shows none.
+    kept coordinates, sex, age and skin tone, which weigh little in the cosine but much to the eye. ``expression``
+    compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile. ``gaze``
+    compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from an iris; ``forehead``
+    does so above the brows. ``layout`` compares colours on a coarse grid. ``face`` wants face wherever the mask is, as
+    the parser sees it: no glasses, hair or background where the photo shows none.
     """
 
     steps: int = 20

@@ -198,10 +198,10 @@ def _clear_lenses(
     """What of the glasses is a clear lens before an eye: whose eyes are seen is seen by them."""
     light = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     lenses = np.zeros_like(glasses)
+    down, across = np.indices(glasses.shape) + 0.5
     for rows in (EYES[:16], EYES[16:]):
         x, y = points[rows].mean(0)
         width = np.linalg.norm(points[rows[0]] - points[rows[8]])
-        down, across = np.indices(glasses.shape) + 0.5
         lens = glasses & (np.hypot((across - x) / LENS[0], (down - y) / LENS[1]) < width)
         if lens.any() and face.any() and light[lens].mean() >= CLEAR * np.median(light[face]):
             lenses |= lens

@@ -108,3 +108,20 @@ def test_the_real_encoder_reads_it_after_jpeg_and_a_wrong_alignment():
     read = torch.from_numpy(np.roll(opened, 1, axis=1).copy()).permute(2, 0, 1)[None].float() / 127.5 - 1
     assert np.abs(finished.astype(int) - portrait).max() <= 15  # 9 on the pattern's own grid
     assert agreement(encoder, read, target) > agreement(encoder, face, target) + 0.1
+
+
+def test_reading_magnifies_what_is_faint_and_leaves_contours_alone():
+    seen = []
+
+    def encoder(pictures):
+        seen[:] = pictures
+        return F.normalize(pictures.flatten(1), dim=1)
+
+    checks = ((torch.arange(32)[:, None] + torch.arange(32)) % 2 * 2 - 1.0).expand(1, 3, 32, 32)
+    gains = []
+    for strength in (0.02, 0.5):
+        read(strength * checks, encoder)
+        through, shown = (float(picture[:, 8:24, 8:24].abs().mean()) for picture in seen)
+        gains.append(through / strength)
+        assert shown < 0.02 * strength
+    assert gains[0] > 4.5 and gains[1] < 1.6

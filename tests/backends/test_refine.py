@@ -3,8 +3,17 @@
 import torch
 import torch.nn.functional as F
 
-from anonface.backends.refine import EXPRESSIVE, _above_brows, _contrast, _expression, _eyes_and_mouth, match_tones
+from anonface.backends.refine import (
+    EXPRESSIVE,
+    _above_brows,
+    _contrast,
+    _expression,
+    _eyes_and_mouth,
+    _not_face,
+    match_tones,
+)
 from anonface.faces.align import BROWS
+from anonface.models.face_parser import CLASSES
 
 
 def test_a_grey_photo_makes_its_face_grey_and_a_coloured_one_does_not():
@@ -69,3 +78,20 @@ def test_contrast_sees_a_dark_spot_and_no_even_light():
     spot = F.pad(torch.full((1, 3, 16, 16), -0.5), (120, 120, 120, 120), value=0.3)
     assert _contrast(flat).abs().max() < 1e-6
     assert _contrast(spot)[0, 0, 31, 31] < -0.4
+
+
+def test_what_is_not_face_counts_within_the_mask_alone():
+    nowhere = torch.zeros(1, len(CLASSES), 32, 32)
+    nowhere[:, CLASSES.index("skin")] = 9.0
+    glasses = nowhere.clone()
+    glasses[:, CLASSES.index("glasses"), 8:16] = 18.0
+    mask = torch.zeros(1, 1, 64, 64)
+    mask[:, :, :40] = 1
+    below = mask.flip(2)
+    picture = torch.zeros(1, 3, 64, 64)
+    clean, worn, hidden = (
+        float(_not_face(lambda _, logits=logits: logits, picture, where))
+        for logits, where in ((nowhere, mask), (glasses, mask), (glasses, below * (1 - mask)))
+    )
+    assert clean < 0.01 and hidden < 0.01 < 1 < worn
+    assert abs(worn - 9 * 8 / 20) < 0.1  # nine nats on eight of the twenty rows

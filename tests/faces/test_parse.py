@@ -161,3 +161,23 @@ def test_classes_become_a_mask(
     mask = parse.face_mask(crop, landmarks, 512, name)
     centres = np.arange(19) * 16 + 8
     assert [index for index in range(19) if mask[256, centres[index]]] == classes
+
+
+@pytest.mark.parametrize(("light", "seen"), [(150, True), (40, False)])
+def test_eyes_are_face_behind_clear_lenses_but_not_behind_dark_ones(landmarks: Points, light: int, seen: bool) -> None:
+    pixels = np.full((SIZE, SIZE, 3), 180, np.uint8)
+    glasses, face = np.zeros((2, SIZE, SIZE), bool)
+    left, right = (landmarks[rows, :2].mean(0) for rows in (align.EYES[:16], align.EYES[16:]))
+    top, bottom = int(left[1]) - 40, int(left[1]) + 40
+    glasses[top:bottom, int(left[0]) - 50 : int(right[0]) + 50] = True
+    face[bottom : bottom + 50] = True
+    pixels[glasses] = light
+    lenses = parse._clear_lenses(pixels, landmarks[:, :2], glasses, face)
+    assert at(lenses, landmarks[align.EYES, :2]).all() == seen and lenses.any() == seen
+    bridge = np.array([(left + right) / 2])
+    assert not at(lenses, bridge).any() and not lenses[~glasses].any()
+
+
+def test_an_eye_that_no_glasses_cover_stays_as_the_parser_saw_it(landmarks: Points) -> None:
+    pixels, face = np.full((SIZE, SIZE, 3), 180, np.uint8), np.ones((SIZE, SIZE), bool)
+    assert not parse._clear_lenses(pixels, landmarks[:, :2], ~face, face).any()

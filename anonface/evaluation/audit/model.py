@@ -139,9 +139,7 @@ def _encode(encoder: IdentityEncoder, crop: Pixels) -> Code:
 
 @torch.inference_mode()
 def _lead(backend: IFADIT, crop: Pixels, key: Key) -> Code:
-    return _hidden_part(
-        backend.flow.inverse(backend.read(_face(crop)), backend.keygen([key.face(CONSISTENT_SALT, backend.name, 0)]))
-    )
+    return _hidden_part(backend.lead(_face(crop), key.face(CONSISTENT_SALT, backend.name, 0)))
 
 
 def _hidden_part(code: Tensor) -> Code:
