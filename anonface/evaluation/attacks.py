@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image
+from PIL import Image, ImageFilter
 
 from anonface.errors import UsageError
 
@@ -104,6 +104,20 @@ def _sent(first: int, second: int, pixels: Pixels, seed: int) -> Pixels:
     return _jpeg(second, _jpeg(first, pixels, seed), seed)
 
 
+def _screenshot(pixels: Pixels, seed: int) -> Pixels:
+    """Shown smaller than it is, sharpened by the viewer, and kept without loss."""
+    height, width = (max(1, round(side * SCREEN)) for side in pixels.shape[:2])
+    shown = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+    return np.array(shown.filter(ImageFilter.UnsharpMask(radius=1, percent=40, threshold=0)))
+
+
+def _in_company(pixels: Pixels, seed: int) -> Pixels:
+    """Beside its mirror image, so that recovery has two faces to render at once."""
+    return np.concatenate([pixels, pixels[:, ::-1]], axis=1)
+
+
+SCREEN = 0.85  # of a photo's side, on a screen
+
 ATTACKS: dict[str, Attack] = {
     **{f"jpeg{q}": Attack(f"JPEG {q}", partial(_jpeg, q)) for q in (95, 90, 85, 70, 50)},
     "webp80": Attack("WebP 80", partial(_webp, 80)),
@@ -114,5 +128,7 @@ ATTACKS: dict[str, Attack] = {
     "darker": Attack("darkening by 20 %", partial(_lightened, 0.8)),
     "noise": Attack("noise of 5 grey levels", partial(_noisy, 5.0)),
     "messenger": Attack("JPEG 85, then JPEG 70", partial(_sent, 85, 70)),
+    "screenshot": Attack("a screenshot at 85 %", _screenshot, scale=SCREEN),
+    "company": Attack("being set beside its mirror image", _in_company),
 }
 """All JPEGs with halved colour (4:2:0), as cameras and messengers write them."""

@@ -31,3 +31,14 @@ def ssim(a: NDArray[np.uint8], b: NDArray[np.uint8], where: NDArray[np.bool_]) -
         a, b, channel_axis=2, data_range=255, full=True, gaussian_weights=True, sigma=1.5, use_sample_covariance=False
     )
     return float(local[where].mean())
+
+
+def tone(a: NDArray[np.uint8], b: NDArray[np.uint8], where: NDArray[np.bool_]) -> float:
+    """Difference of the mean colours of the pixels that ``where`` names, by CIEDE2000; about 2 is just seen; NaN where
+    it names none."""
+    from skimage.color import deltaE_ciede2000, rgb2lab
+
+    if not where.any():
+        return float("nan")
+    means = [picture[where].mean(0) / 255 for picture in (a, b)]
+    return float(deltaE_ciede2000(*(rgb2lab(mean[None])[0] for mean in means)))

@@ -6,14 +6,16 @@ import csv
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anonface.errors import UsageError, WeightsError
 from anonface.evaluation.beholders import BEHOLDERS, Beholder, Impression
-from anonface.evaluation.recognizers import Dlib, Look, Mtcnn, Recognizer, choose
+from anonface.evaluation.perception import Distance, MobileNet, distances
+from anonface.evaluation.recognizers import Detection, Dlib, Look, Mtcnn, Recognizer, choose
+from anonface.evaluation.utility import Expression, Gaze
 from anonface.faces import align, parse
 from anonface.faces.detect import build_detector
 from anonface.imagefile import read_photo
@@ -43,6 +45,19 @@ class Aligned:
 
 
 @dataclass(frozen=True)
+class Bearing:
+    """How a face looks back, from judges that may be missing.
+
+    Attributes:
+        gaze: [2, 2], see :class:`anonface.evaluation.utility.Gaze`.
+        expression: [7], see :class:`anonface.evaluation.utility.Expression`.
+    """
+
+    gaze: NDArray[np.float64] | None = None
+    expression: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
 class Original:
     """One photo before anything was done to it.
 
@@ -51,37 +66,51 @@ class Original:
         identity: the person's name in identities.csv, or the file's own name where there is none.
         box: (x, y, w, h) of the main face: the largest that YuNet sees, else the judge's largest; None without both.
         look: what the judge saw there, or None.
-        found: which detectors found that face.
+        found: where each detector sees that face, or None.
         aligned: the face in its aligned square, or None where it has no clear landmarks.
         impressions: what each beholder reads in it, by name.
+        bearing: its gaze and expression.
     """
 
     file: Path
     identity: str
     box: NDArray[np.float64] | None
     look: Look | None
-    found: Mapping[str, bool]
+    found: Mapping[str, Detection | None]
     aligned: Aligned | None
     impressions: Mapping[str, Impression]
+    bearing: Bearing = Bearing()
 
     def pixels(self) -> Pixels:
         return read_photo(self.file.read_bytes(), name=str(self.file)).pixels
 
 
 class Judges:
-    """The recognizer, the detectors and the beholders, loaded once.
+    """The recognizer, the detectors, the beholders and whoever compares pictures, loaded once.
 
     Args:
         recognizer: dlib's by default.
         beholders: by default all whose weights can be had; the others are named in ``absent``.
     """
 
+    distances: Sequence[Distance] = ()
+    gaze: Gaze | None = None
+    expression: Expression | None = None
+
     def __init__(self, recognizer: Recognizer | None = None, beholders: Sequence[Beholder] | None = None) -> None:
         self.recognizer: Recognizer = recognizer or Dlib()
         self.absent: list[str] = []
         self.beholders = self._all_beholders() if beholders is None else list(beholders)
+        self.gaze, self.expression = self._at_hand(Gaze), self._at_hand(Expression)
+        self.distances, absent = distances()
+        self.absent.extend(absent)
         self._yunet = build_detector("yunet")
         self._mtcnn = Mtcnn()
+
+    def names(self) -> list[str]:
+        """Everybody whose word a measurement may be."""
+        judges = (self.recognizer, *self.beholders, self.gaze, self.expression, *self.distances)
+        return [judge.name for judge in judges if judge]
 
     def original(self, file: Path, identity: str) -> Original:
         """Look at a photo: its main face, its embedding, and who finds it."""
@@ -91,7 +120,8 @@ class Judges:
         if box is None and look is not None:
             box = look.box
         aligned = self.aligned(rgb, box)
-        return Original(file, identity, box, look, self.found(rgb, box, look), aligned, self.impressions(aligned))
+        found, impressions = self.found(rgb, box, look), self.impressions(aligned)
+        return Original(file, identity, box, look, found, aligned, impressions, self.bearing(aligned))
 
     def aligned(self, rgb: Pixels, box: NDArray[np.float64] | None) -> Aligned | None:
         """The face at ``box``, found and aligned anew; None where there is none or its landmarks are not clear."""
@@ -116,25 +146,51 @@ class Judges:
         """What every beholder reads in a face; empty where there is none."""
         return {} if aligned is None else {beholder.name: beholder.read(aligned.crop) for beholder in self.beholders}
 
-    def found(self, rgb: Pixels, box: NDArray[np.float64] | None, look: Look | None) -> dict[str, bool]:
-        """Which detectors see a face at ``box``; the recognizer's own detector has already answered with ``look``."""
-        return {
-            "YuNet": box is not None and choose(self._yunet_boxes(rgb), box) is not None,
-            "MTCNN": box is not None and choose(self._mtcnn.boxes(rgb), box) is not None,
-            self.recognizer.name: look is not None,
-        }
+    def bearing(self, aligned: Aligned | None) -> Bearing:
+        """Where a face looks, and its expression."""
+        if aligned is None:
+            return Bearing()
+        gaze, expression = self.gaze, self.expression
+        return Bearing(
+            None if gaze is None else gaze.read(aligned.crop, aligned.mesh),
+            None if expression is None else expression.read(aligned.crop),
+        )
+
+    def features(self, crop: Pixels) -> NDArray[np.float32] | None:
+        """What sets of aligned faces are compared by; None where nobody is at hand who sees it."""
+        seers = [distance for distance in self.distances if isinstance(distance, MobileNet)]
+        return seers[0].features(crop) if seers else None
+
+    def found(self, rgb: Pixels, box: NDArray[np.float64] | None, look: Look | None) -> dict[str, Detection | None]:
+        """Where detectors see a face at ``box``; the recognizer's own detector has already answered with ``look``."""
+        seen: dict[str, Detection | None] = dict.fromkeys(("YuNet", "MTCNN", self.recognizer.name))
+        if box is not None:
+            seen["YuNet"] = _nearest([Detection(b) for b in self._yunet_boxes(rgb)], box)
+            seen["MTCNN"] = _nearest(self._mtcnn.faces(rgb), box)
+        if look is not None:
+            seen[self.recognizer.name] = Detection(look.box)
+        return seen
 
     def _all_beholders(self) -> list[Beholder]:
-        found: list[Beholder] = []
-        for make in BEHOLDERS:
-            try:
-                found.append(make())
-            except WeightsError:
-                self.absent.append(make.name)
-        return found
+        return [beholder for make in BEHOLDERS if (beholder := self._at_hand(make))]
+
+    def _at_hand(self, make: type[Any]) -> Any:
+        """A judge, or None if its weights cannot be had."""
+        try:
+            return make()
+        except WeightsError:
+            self.absent.append(make.name)
+            return None
 
     def _yunet_boxes(self, rgb: Pixels) -> NDArray[np.float64]:
         return np.array([face.box for face in self._yunet.detect(rgb)], dtype=np.float64).reshape(-1, 4)
+
+
+def _nearest(faces: Sequence[Detection], box: NDArray[np.float64]) -> Detection | None:
+    """The one that best overlaps a box; see :func:`choose`."""
+    boxes = np.array([face.box for face in faces]).reshape(-1, 4)
+    best = choose(boxes, box)
+    return None if best is None else faces[int(np.argmax((boxes == best).all(1)))]
 
 
 def look_at_originals(

@@ -170,6 +170,17 @@ def landmark_shift(original: ArrayLike, changed: ArrayLike, size: int = 256) -> 
     return float(np.abs(moved).mean() * size / side)
 
 
+def shift(original: ArrayLike, changed: ArrayLike, side: float, size: int = 256) -> float:
+    """Mean absolute difference of two arrays of photo pixels, where ``side`` of these are shown as ``size``."""
+    return float(np.abs(np.asarray(changed, dtype=np.float64) - np.asarray(original)).mean() * size / side)
+
+
+def nearest_is(embedding: ArrayLike, gallery: ArrayLike, identities: Sequence[str], identity: str) -> bool:
+    """Whether the nearest of a gallery's embeddings [n, d] is of that person: a hit at rank 1."""
+    distances = np.linalg.norm(np.asarray(gallery, dtype=np.float64) - np.asarray(embedding), axis=1)
+    return identities[int(np.argmin(distances))] == identity
+
+
 def _per_cluster(values: Floats, clusters: Sequence[str] | NDArray) -> tuple[Floats, Floats]:
     """Sum and number of the values of each cluster, clusters in sorted order."""
     _, index = np.unique(np.asarray(clusters), return_inverse=True)

@@ -40,6 +40,24 @@ class Look:
     points: NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class Detection:
+    """A face where a detector sees it.
+
+    Attributes:
+        box: [4] (x, y, w, h) in photo pixels.
+        points: [5, 2] eyes, tip of the nose and corners of the mouth, from a detector that gives them.
+    """
+
+    box: NDArray[np.float64]
+    points: NDArray[np.float64] | None = None
+
+    @property
+    def corners(self) -> NDArray[np.float64]:
+        """[4] (left, top, right, bottom), by which papers compare boxes."""
+        return np.concatenate([self.box[:2], self.box[:2] + self.box[2:]])
+
+
 class Recognizer(Protocol):
     """Finds and embeds faces; ``seen_by_loss`` says whether any training loss used the network."""
 
@@ -134,20 +152,26 @@ class Mtcnn:
             weights.load(network, f"mtcnn-{name}")
             network.eval()
 
-    @torch.inference_mode()
     def boxes(self, rgb: NDArray[np.uint8]) -> NDArray[np.float64]:
         """Faces found: [H, W, 3] uint8 RGB -> [n, 4] (x, y, w, h), best score first."""
+        return np.array([face.box for face in self.faces(rgb)]).reshape(-1, 4)
+
+    @torch.inference_mode()
+    def faces(self, rgb: NDArray[np.uint8]) -> list[Detection]:
+        """Faces found in [H, W, 3] uint8 RGB, with their points, best score first."""
         image = torch.from_numpy(np.array(rgb)).permute(2, 0, 1)[None].float()
         image = (image - 127.5) / 128
         corners = self._proposals(image)
-        corners, scores, shifts = _judged(self._refine, image, corners, 24, self.thresholds[1])
+        corners, scores, shifts, _ = _judged(self._refine, image, corners, 24, self.thresholds[1])
         picked = _suppressed(corners, scores, 0.7)
         corners = _squared(_shifted(corners[picked], shifts[picked]))
-        corners, scores, shifts = _judged(self._output, image, corners, 48, self.thresholds[2])
+        corners, scores, shifts, shares = _judged(self._output, image, corners, 48, self.thresholds[2])
+        points = _within(corners, shares)
         corners = _shifted(corners, shifts)
-        corners = corners[_suppressed(corners, scores, 0.7, of_smaller=True)]
-        found = corners.double().numpy()
-        return np.concatenate([found[:, :2], found[:, 2:] - found[:, :2]], axis=1)
+        kept = _suppressed(corners, scores, 0.7, of_smaller=True)
+        found = corners[kept].double().numpy()
+        boxes = np.concatenate([found[:, :2], found[:, 2:] - found[:, :2]], axis=1)
+        return [Detection(*face) for face in zip(boxes, points[kept].double().numpy(), strict=True)]
 
     def _proposals(self, image: Tensor) -> Tensor:
         """Square candidate corners [n, 4] (left, top, right, bottom) from the fully convolutional first stage."""
@@ -187,7 +211,7 @@ class ProposalNet(nn.Module):
 
 
 class RefineNet(nn.Module):
-    """Second stage: [n, 3, 24, 24] -> face probability [n] and corner shifts [n, 4]."""
+    """Second stage: [n, 3, 24, 24] -> face probability [n], corner shifts [n, 4], and no points [n, 0]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,15 +221,15 @@ class RefineNet(nn.Module):
         self.dense4, self.prelu4 = nn.Linear(576, 128), nn.PReLU(128)
         self.dense5_1, self.dense5_2 = nn.Linear(128, 2), nn.Linear(128, 4)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = F.max_pool2d(self.prelu1(self.conv1(x)), 3, 2, ceil_mode=True)
         x = F.max_pool2d(self.prelu2(self.conv2(x)), 3, 2, ceil_mode=True)
         x = self.prelu4(self.dense4(_column_major(self.prelu3(self.conv3(x)))))
-        return self.dense5_1(x).softmax(1)[:, 1], self.dense5_2(x)
+        return self.dense5_1(x).softmax(1)[:, 1], self.dense5_2(x), x.new_zeros(len(x), 0)
 
 
 class OutputNet(nn.Module):
-    """Third stage: [n, 3, 48, 48] -> face probability [n] and corner shifts [n, 4]; its landmark head stays unread."""
+    """Third stage: [n, 3, 48, 48] -> face probability [n], corner shifts [n, 4], five points [n, 10], all x first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,12 +240,12 @@ class OutputNet(nn.Module):
         self.dense5, self.prelu5 = nn.Linear(1152, 256), nn.PReLU(256)
         self.dense6_1, self.dense6_2, self.dense6_3 = nn.Linear(256, 2), nn.Linear(256, 4), nn.Linear(256, 10)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = F.max_pool2d(self.prelu1(self.conv1(x)), 3, 2, ceil_mode=True)
         x = F.max_pool2d(self.prelu2(self.conv2(x)), 3, 2, ceil_mode=True)
         x = F.max_pool2d(self.prelu3(self.conv3(x)), 2, 2, ceil_mode=True)
         x = self.prelu5(self.dense5(_column_major(self.prelu4(self.conv4(x)))))
-        return self.dense6_1(x).softmax(1)[:, 1], self.dense6_2(x)
+        return self.dense6_1(x).softmax(1)[:, 1], self.dense6_2(x), self.dense6_3(x)
 
 
 def _column_major(x: Tensor) -> Tensor:
@@ -231,11 +255,17 @@ def _column_major(x: Tensor) -> Tensor:
 
 def _judged(
     network: nn.Module, image: Tensor, corners: Tensor, size: int, threshold: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Corners, scores and shifts of the candidates that a stage scores above its threshold."""
-    scores, shifts = network(_cut(image, corners, size))
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Corners, scores, shifts and points of the candidates that a stage scores above its threshold."""
+    scores, shifts, points = network(_cut(image, corners, size))
     kept = scores > threshold
-    return corners[kept], scores[kept], shifts[kept]
+    return corners[kept], scores[kept], shifts[kept], points[kept]
+
+
+def _within(corners: Tensor, shares: Tensor) -> Tensor:
+    """Five points [n, 5, 2] in photo pixels; shares of a candidate's width and height [n, 10], all x first."""
+    start, size = corners[:, None, :2], corners[:, None, 2:] - corners[:, None, :2] + 1
+    return start + shares.unflatten(1, (2, 5)).mT * size - 1  # candidates count pixels from 1
 
 
 def _cut(image: Tensor, corners: Tensor, size: int) -> Tensor:

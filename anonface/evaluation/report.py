@@ -188,4 +188,4 @@ def _text(interval: Interval, unit: str) -> str:
         return "–"
     scale, digits, sign = (100, 1, " %") if unit in PERCENT else (1, 3, "") if unit in FINE else (1, 2, "")
     value, low, high = (f"{scale * v:.{digits}f}" for v in (interval.value, interval.low, interval.high))
-    return f"{value}{sign} ({low} to {high})"
+    return f"{value}{sign}" if math.isnan(interval.low) else f"{value}{sign} ({low} to {high})"

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import itertools
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anonface.errors import NoFaceError
-from anonface.evaluation import metrics
+from anonface.evaluation import metrics, utility
 from anonface.evaluation.attacks import ATTACKS
 from anonface.evaluation.beholders import Beholder
-from anonface.evaluation.fidelity import psnr, ssim
-from anonface.evaluation.judges import CROP, Judges, Original
-from anonface.evaluation.recognizers import Look
+from anonface.evaluation.fidelity import psnr, ssim, tone
+from anonface.evaluation.judges import CROP, Aligned, Judges, Original
+from anonface.evaluation.recognizers import Detection, Look
 from anonface.faces import align
 from anonface.imagefile import Photo, encode_photo, read_photo
 from anonface.keys import Key
@@ -33,6 +33,9 @@ ANONYMIZED, RANDOM, ONE_BIT, RIGHT = "anonymized", "wrong key, random", "wrong k
 TWO_KEYS = "two keys"
 MUTE = "recovery without an identity code"
 YEARS = 10  # by which the apparent age may be off
+LANDMARKS, POINTS = "landmark shift, 68 points", "landmark shift, 5 points of MTCNN"
+TURN, EYES, MOUTH = "head turned", "eyes: change of openness", "mouth: change of openness"
+GAZE, EXPRESSION, TONE = "gaze: shift of the irises", "expression kept", "skin tone: difference of colour"
 
 
 class Result(Protocol):
@@ -82,11 +85,13 @@ class Measured:
         file: its name.
         samples: (key number, value) by name of the measurement; NaN where there was no face to measure.
         refused: how often the engine found no face.
+        features: what sets of faces are compared by, [C] each, by the name of the result; never written anywhere.
     """
 
     file: str
     samples: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     refused: int = 0
+    features: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)
 
     def add(self, name: str, key: int, value: float) -> None:
         self.samples.setdefault(name, []).append((key, float(value)))
@@ -119,6 +124,19 @@ def in_the_face(measure: str, name: str) -> str:
     return f"{name}: {measure.upper()} in the face"
 
 
+def box_shift(detector: str) -> str:
+    return f"box shift, {detector}"
+
+
+def first(name: str) -> str:
+    """The name of whether the nearest other photo to a result is of the person."""
+    return f"{name}: nearest other photo is of the person (rank 1)"
+
+
+def recovered_on(device: str) -> str:
+    return f"{RIGHT}, recovered on {device}"
+
+
 def sex_kept(beholder: Beholder) -> str:
     return f"apparent sex kept, by {_marked(beholder)}"
 
@@ -144,6 +162,7 @@ def try_photo(
     plan: Plan,
     mute: Engine | None = None,
     show: Show | None = None,
+    elsewhere: tuple[str, Engine] | None = None,
 ) -> Measured:
     """Every trial of the plan on one photo.
 
@@ -152,8 +171,9 @@ def try_photo(
             same person.
         mute: the engine as it recovers without an identity code, where there is such a thing.
         show: called for the first key with what it looks like; see ``run.evaluate``.
+        elsewhere: a device's name and the engine on it, which recovers as well.
     """
-    trial = _Trial(engine, mute, judges, original, gallery, plan)
+    trial = _Trial(engine, mute, judges, original, gallery, plan, elsewhere)
     hidden = [trial.under_key(number, show) for number in range(plan.keys)]
     for (i, a), (_, b) in itertools.combinations(enumerate(hidden), 2):
         trial.measured.add(TWO_KEYS, i, _distance(a, b))
@@ -171,20 +191,21 @@ class _Trial:
         original: Original,
         gallery: Sequence[Original],
         plan: Plan,
+        elsewhere: tuple[str, Engine] | None,
     ) -> None:
         assert original.look is not None and original.box is not None
-        self.engine, self.mute = engine, mute
+        self.engine, self.mute, self.elsewhere = engine, mute, elsewhere
         self.judges, self.original, self.plan = judges, original, plan
         self.look, self.box = original.look, original.box
         self.pixels, self.name = original.pixels(), original.file.name
         self.measured = Measured(self.name)
         self.area = judges.area(original.aligned) if original.aligned else None
-        self.others = [
-            other.look
-            for other in gallery
-            if other.look is not None and other.identity == original.identity and other.file != original.file
-        ]
+        rest = [(other.look, other.identity) for other in gallery if other.look and other.file != original.file]
+        self.others = [look for look, identity in rest if identity == original.identity]
+        self.gallery = np.array([look.embedding for look, _ in rest])
+        self.names = [identity for _, identity in rest]
         self.compare_others("original", 0, self.look)
+        self.keep_features("original", None if original.aligned is None else original.aligned.crop)
 
     def under_key(self, number: int, show: Show | None) -> Look | None:
         """Hide the face under one right key, try to lead it back in every way, and say how it looks hidden."""
@@ -194,12 +215,14 @@ class _Trial:
         result = self.timed("anonymize", number, hide)
         hidden = None if result is None else self.judges.recognizer.look(result, self.box)
         self.compare(ANONYMIZED, number, hidden)
-        for detector, found in self.found(result, hidden).items():
-            self.measured.add(f"face found again by {detector}", number, found)
-        shift = np.nan if hidden is None else metrics.landmark_shift(self.look.points, hidden.points)
-        self.measured.add("landmark shift, 68 points", number, shift)
+        found = self.found(result, hidden)
+        for detector, seen in found.items():
+            self.measured.add(f"face found again by {detector}", number, seen is not None)
+        aligned = None if result is None else self.judges.aligned(result, self.box)
+        self.layout(result, hidden, found, number)
         self.near(ANONYMIZED, result, number)
-        self.attributes(result, number)
+        self.attributes(aligned, number)
+        self.bearing(aligned, number)
         wrong = evaluation_key(seed_text, self.name, number, "wrong")
         tried = ((RIGHT, right), (RANDOM, wrong), (ONE_BIT, one_bit_off(seed_text, self.name, number)))
         recovering = self.plan.recover_keys is None or number < self.plan.recover_keys
@@ -209,6 +232,10 @@ class _Trial:
             self.compare(title, number, self.seen(back, self.box))
             self.near(title, back, number)
             versions.append(back)
+        if recovering and self.elsewhere:
+            device, engine = self.elsewhere
+            back = self.recovered(engine, result, right, number, None)
+            self.compare(recovered_on(device), number, self.seen(back, self.box))
         if number < self.plan.attack_keys:
             self.attacked(result, right, number)
             if self.mute:
@@ -217,6 +244,34 @@ class _Trial:
         if show and number == 0:
             show(self.original, [np.zeros_like(self.pixels) if v is None else v for v in versions[:-1]])
         return hidden
+
+    def layout(
+        self, result: Pixels | None, hidden: Look | None, found: Mapping[str, Detection | None], number: int
+    ) -> None:
+        """Where the hidden face lies and how it stands, beside the original one; NaN where nobody sees it."""
+        aligned = self.original.aligned
+        for detector, was in self.original.found.items():
+            now = found[detector]
+            if was is None or aligned is None:
+                continue
+            shift = functools.partial(metrics.shift, side=align.side_of(aligned.quad), size=CROP)
+            self.measured.add(box_shift(detector), number, np.nan if now is None else shift(was.corners, now.corners))
+            if was.points is not None:
+                points = None if now is None else now.points
+                self.measured.add(POINTS, number, np.nan if points is None else shift(was.points, points))
+        values = dict.fromkeys((LANDMARKS, TURN, EYES, MOUTH), np.nan)
+        if result is not None and hidden is not None:
+            before, after_ = self.look.points, hidden.points
+            turns = [utility.turn(points, result.shape) for points in (before, after_)]
+            change = np.abs(utility.openness(after_) - utility.openness(before))
+            values = {
+                LANDMARKS: metrics.landmark_shift(before, after_),
+                TURN: utility.turned(*turns),
+                EYES: float(change[:2].mean()),
+                MOUTH: float(change[2]),
+            }
+        for name, value in values.items():
+            self.measured.add(name, number, value)
 
     def near(self, name: str, pixels: Pixels | None, number: int) -> None:
         """How near a result is to the original in its face, cut out of both at the same place."""
@@ -227,10 +282,21 @@ class _Trial:
         for measure in (psnr, ssim):
             value = np.nan if crop is None else measure(aligned.crop, crop, self.area)
             self.measured.add(in_the_face(measure.__name__, name), number, value)
+        for distance in self.judges.distances:
+            value = np.nan if crop is None else distance(aligned.crop, crop)
+            self.measured.add(f"{name}: {distance.name}", number, value)
+        if name == ANONYMIZED:
+            self.measured.add(TONE, number, np.nan if crop is None else tone(aligned.crop, crop, self.area))
+        self.keep_features(name, crop)
 
-    def attributes(self, result: Pixels | None, number: int) -> None:
+    def keep_features(self, name: str, crop: Pixels | None) -> None:
+        features = None if crop is None else self.judges.features(crop)
+        if features is not None:
+            self.measured.features.setdefault(name, []).append(features)
+
+    def attributes(self, aligned: Aligned | None, number: int) -> None:
         """Whether each beholder reads the same of the hidden face; what it cannot read there was not kept."""
-        now = {} if result is None else self.judges.impressions(self.judges.aligned(result, self.box))
+        now = self.judges.impressions(aligned)
         for beholder in self.judges.beholders:
             was, seen = self.original.impressions.get(beholder.name), now.get(beholder.name)
             if was is None:
@@ -239,6 +305,16 @@ class _Trial:
             if was.age is not None:
                 near = seen is not None and seen.age is not None and abs(seen.age - was.age) <= YEARS
                 self.measured.add(age_kept(beholder), number, near)
+
+    def bearing(self, aligned: Aligned | None, number: int) -> None:
+        """Whether the hidden face looks the same way and wears the same expression."""
+        was, now = self.original.bearing, self.judges.bearing(aligned)
+        if was.gaze is not None:
+            moved = np.nan if now.gaze is None else float(np.linalg.norm(now.gaze - was.gaze, axis=1).mean())
+            self.measured.add(GAZE, number, moved)
+        if was.expression is not None:
+            kept = now.expression is not None and now.expression.argmax() == was.expression.argmax()
+            self.measured.add(EXPRESSION, number, kept)
 
     def attacked(self, result: Pixels | None, key: Key, number: int) -> None:
         """The right key after each attack; where the face lies then is known, whatever it looks like."""
@@ -275,8 +351,8 @@ class _Trial:
     def seen(self, pixels: Pixels | None, box: ArrayLike) -> Look | None:
         return None if pixels is None else self.judges.recognizer.look(pixels, box)
 
-    def found(self, rgb: Pixels | None, look: Look | None) -> dict[str, bool]:
-        return dict.fromkeys(self.original.found, False) if rgb is None else self.judges.found(rgb, self.box, look)
+    def found(self, rgb: Pixels | None, look: Look | None) -> dict[str, Detection | None]:
+        return dict.fromkeys(self.original.found) if rgb is None else self.judges.found(rgb, self.box, look)
 
     def compare(self, name: str, number: int, look: Look | None) -> None:
         """Distances of a result to its own original, and to the other photos of that person."""
@@ -286,6 +362,11 @@ class _Trial:
     def compare_others(self, name: str, number: int, look: Look | None) -> None:
         for other in self.others:
             self.measured.add(others(name), number, _distance(other, look))
+        if self.others:
+            hit = look is not None and metrics.nearest_is(
+                look.embedding, self.gallery, self.names, self.original.identity
+            )
+            self.measured.add(first(name), number, hit)
 
 
 def _distance(a: Look | None, b: Look | None) -> float:

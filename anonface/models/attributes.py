@@ -92,6 +92,13 @@ class MobileNetV2Features(nn.Module):
         return super().train(False)
 
 
+def perceptual(features: MobileNetV2Features, x: Tensor, y: Tensor) -> Tensor:
+    """Distance of channel-normalised MobileNetV2 features at strides 8 and 16 of pictures in [-1, 1]: what LPIPS is
+    where its own backbone is not to be had."""
+    pairs = zip(features(x)[:2], features(y)[:2], strict=True)
+    return torch.stack([(F.normalize(a, dim=1) - F.normalize(b, dim=1)).square().sum(1).mean() for a, b in pairs]).sum()
+
+
 class AttributeEncoder(nn.Module):
     """Faces [B, 3, R, R] in [-1, 1] -> attribute codes [B, n_latents, 256]. Looks at 128 px."""
 

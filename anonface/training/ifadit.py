@@ -22,6 +22,7 @@ from anonface.models.attributes import (
     LatentMapper,
     MobileNetV2Features,
     PrincipalLatents,
+    perceptual,
 )
 from anonface.models.identity import IdentityEncoder
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
@@ -75,12 +76,6 @@ def theta_plus(x: Tensor, y: Tensor) -> Tensor:
 def theta_minus(x: Tensor, y: Tensor) -> Tensor:
     """Equation 19: one minus the cosine, averaged."""
     return (1 - F.cosine_similarity(x, y)).mean()
-
-
-def perceptual(features: MobileNetV2Features, x: Tensor, y: Tensor) -> Tensor:
-    """Distance of channel-normalised MobileNetV2 features at strides 8 and 16: what LPIPS is in the paper."""
-    pairs = zip(features(x)[:2], features(y)[:2], strict=True)
-    return torch.stack([(F.normalize(a, dim=1) - F.normalize(b, dim=1)).square().sum(1).mean() for a, b in pairs]).sum()
 
 
 _PARTS = {  # rows of the 468-point mesh

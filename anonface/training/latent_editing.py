@@ -29,7 +29,7 @@ from torch.func import functional_call
 
 from anonface.backends.latent_editing import ENCODER
 from anonface.faces.blend import composite
-from anonface.models.attributes import MobileNetV2Features
+from anonface.models.attributes import MobileNetV2Features, perceptual
 from anonface.models.discriminator import Discriminator
 from anonface.models.face_parser import FACE, FaceParser, face_odds
 from anonface.models.identity import IdentityEncoder
@@ -37,7 +37,7 @@ from anonface.models.inversion import CODE_OF_LATENT, Features, InversionEncoder
 from anonface.models.latent_editing import CODES, LEVELS, FaceEditor
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import FacePool, draw_latents, jitter, mirrored, recompressed, relit, rounded, tile
-from anonface.training.ifadit import perceptual, theta_minus, theta_plus
+from anonface.training.ifadit import theta_minus, theta_plus
 from anonface.training.loop import Objective
 from anonface.training.occluders import occlude
 

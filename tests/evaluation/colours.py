@@ -7,7 +7,7 @@ from PIL import Image
 
 from anonface.evaluation.beholders import Impression
 from anonface.evaluation.judges import CROP, Aligned, Judges
-from anonface.evaluation.recognizers import Look
+from anonface.evaluation.recognizers import Detection, Look
 
 
 @dataclass
@@ -75,7 +75,7 @@ class WholePictures(Judges):
         self.recognizer, self.beholders, self.absent = recognizer, beholders, []
 
     def found(self, rgb, box, look):
-        return {self.recognizer.name: look is not None}
+        return {self.recognizer.name: None if look is None else Detection(look.box)}
 
     def _yunet_boxes(self, rgb):
         return np.empty((0, 4))

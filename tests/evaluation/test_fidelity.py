@@ -5,7 +5,7 @@ import pytest
 from skimage import data
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-from anonface.evaluation.fidelity import MOST_PSNR, psnr, ssim
+from anonface.evaluation.fidelity import MOST_PSNR, psnr, ssim, tone
 
 PHOTO = data.astronaut()[:128, 150:278]
 NOISY = np.clip(PHOTO + np.random.default_rng(0).normal(0, 8, PHOTO.shape), 0, 255).astype(np.uint8)
@@ -33,3 +33,11 @@ def test_only_the_named_pixels_count():
 
 def test_without_a_face_nothing_is_said():
     assert math.isnan(psnr(PHOTO, NOISY, ~EVERYWHERE)) and math.isnan(ssim(PHOTO, NOISY, ~EVERYWHERE))
+
+
+def test_skin_tone_is_compared_by_eye():
+    face, where = np.full((8, 8, 3), (180, 140, 120), np.uint8), np.ones((8, 8), bool)
+    assert tone(face, face, where) == 0
+    lighter, other = face + np.uint8(4), np.full_like(face, (90, 60, 50))
+    assert 0.5 < tone(face, lighter, where) < 3 < tone(face, other, where)
+    assert np.isnan(tone(face, other, ~where))

@@ -65,6 +65,18 @@ def test_mtcnn_boxes_are_those_of_the_published_cascade(mtcnn, photo):
     assert len(boxes) == 1
 
 
+def test_mtcnn_gives_five_points_of_the_face(mtcnn, photo):
+    (face,) = mtcnn.faces(photo)
+    x, y, w, h = face.box
+    eyes, nose, mouth = face.points[:2], face.points[2], face.points[3:]
+    shares = (face.points - [x, y]) / [w, h]
+    assert ((shares > 0.1) & (shares < 0.95)).all()
+    assert eyes[0, 0] < nose[0] < eyes[1, 0] and mouth[0, 0] < mouth[1, 0]
+    assert eyes[:, 1].max() < nose[1] < mouth[:, 1].min()
+    (half,) = mtcnn.faces(np.asarray(Image.fromarray(photo).resize((256, 256), Image.Resampling.BOX)))
+    assert half.points * 2 == pytest.approx(face.points, abs=4)
+
+
 def test_mtcnn_sees_nothing_in_noise_or_in_tiny_photos(mtcnn):
     noise = np.random.default_rng(0).integers(0, 256, (120, 160, 3), dtype=np.uint8)
     assert mtcnn.boxes(noise).shape == (0, 4)

@@ -14,6 +14,7 @@ from anonface.evaluation.attacks import ATTACKS
 from anonface.evaluation.judges import Judges, look_at_originals
 from anonface.evaluation.run import evaluate
 from anonface.evaluation.trials import Plan, evaluation_key, one_bit_off
+from anonface.faces import align
 from anonface.keys import Key
 
 
@@ -69,6 +70,9 @@ def test_an_engine_that_does_everything_passes(folder, judges):
     assert report.figure("right key, from pixels: mean distance").value == 0
     assert report.rate("right key / wrong key, one bit").value > 5
     assert report.rate("original: matched to other photos").value == 1.0
+    assert report.figure("original: nearest other photo").value == 1.0
+    assert report.figure("right key, from pixels: nearest other photo").value == 1.0
+    assert report.figure("anonymized: nearest other photo").value < 1.0
     assert report.rate("right key, from pixels: matched to other photos").value == 1.0
 
 
@@ -413,10 +417,57 @@ def test_without_identities(folder, judges):
         Untouched(), folder, Plan(1), judges=judges, progress=lambda done, total: calls.append((done, total))
     )
     assert calls == [(n, 8) for n in range(1, 9)]
-    assert report.thresholds[1].interval.value == run.DEFAULT_FAR_THRESHOLD
+    assert [t.interval.value for t in report.thresholds[1:]] == list(run.FAR_THRESHOLDS.values())
+    assert "rank 1" in report.settings["left out, no identities.csv"]
     assert not [row for row in report.rates if "other photos" in row.title]
     with pytest.raises(UsageError, match="identities"):
         evaluate(Untouched(), folder, split="odd", judges=judges)
+
+
+def test_another_device_recovers_what_this_one_hid(folder, judges):
+    here, there = Perfect(), Perfect()
+    report = evaluate(here, folder, Plan(2), judges=judges, elsewhere=("cuda:7", there))
+    assert report.settings["recovered on"] == "cuda:7"
+    # the other device has not seen what lay under the paint, and returns it
+    assert report.rate("right key, from pixels, recovered on cuda:7").value < 0.5
+    there.seen = here.seen
+    report = evaluate(here, folder, Plan(2), judges=judges, elsewhere=("cuda:7", there))
+    assert report.rate("right key, from pixels, recovered on cuda:7").value == 1.0
+
+
+class Nudging(Untouched):
+    """Moves the photo to the right by so many pixels."""
+
+    def __init__(self, by):
+        self.by = by
+
+    def anonymize(self, pixels, key, *, consistent):
+        return Outcome(np.roll(pixels, self.by, axis=1))
+
+
+def test_what_a_face_keeps_is_measured(tmp_path: Path, real_judges):
+    photo = data.astronaut()
+    Image.fromarray(photo).save(tmp_path / "face.png")
+    kept = evaluate(Nudging(0), tmp_path, Plan(1), judges=real_judges)
+    moved = evaluate(Nudging(16), tmp_path, Plan(1), judges=real_judges)
+    lengths = ("box shift, MTCNN", "box shift, dlib", "landmark shift, 68 points", "landmark shift, 5 points of MTCNN")
+    for name in (*lengths, "head turned", "eyes: change", "mouth: change", "gaze", "skin tone"):
+        assert kept.figure(name).value == pytest.approx(0, abs=1e-4), name
+    aligned = real_judges.aligned(photo, real_judges.recognizer.look(photo).box)
+    scale = 256 / align.side_of(aligned.quad)
+    assert moved.figure("box shift, MTCNN").value == pytest.approx(16 * scale / 2, abs=2)  # x alone has moved
+    assert moved.figure("landmark shift, 5 points").value == pytest.approx(16 * scale / 2, abs=2)
+    assert moved.figure("expression kept").value == 1
+    assert moved.figure("head turned").value < 10 and moved.figure("gaze").value < 0.05
+
+
+def test_sets_of_faces_are_compared(tmp_path: Path, real_judges):
+    for number, width in enumerate((300, 340)):
+        Image.fromarray(data.astronaut()[:300, 90 : 90 + width]).save(tmp_path / f"{number}.png")
+    same = evaluate(Untouched(), tmp_path, Plan(1), judges=real_judges)
+    other = evaluate(Blurring(), tmp_path, Plan(1), judges=real_judges)
+    assert same.figure("anonymized: KID").value < other.figure("anonymized: KID").value
+    assert same.figure("anonymized: perceptual distance").value == 0 < other.figure("anonymized: perceptual").value
 
 
 def test_unusable_folders(folder, judges, tmp_path_factory):
