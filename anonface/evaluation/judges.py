@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from anonface.errors import UsageError, WeightsError
 from anonface.evaluation.beholders import BEHOLDERS, Beholder, Impression
+from anonface.evaluation.embedders import Embedder, at_hand
 from anonface.evaluation.recognizers import Dlib, Look, Mtcnn, Recognizer, choose
 from anonface.faces import align, parse
 from anonface.faces.detect import build_detector
@@ -54,6 +55,7 @@ class Original:
         found: which detectors found that face.
         aligned: the face in its aligned square, or None where it has no clear landmarks.
         impressions: what each beholder reads in it, by name.
+        embeddings: what each further recognizer makes of it, by name: unit vectors [d].
     """
 
     file: Path
@@ -63,6 +65,7 @@ class Original:
     found: Mapping[str, bool]
     aligned: Aligned | None
     impressions: Mapping[str, Impression]
+    embeddings: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def pixels(self) -> Pixels:
         return read_photo(self.file.read_bytes(), name=str(self.file)).pixels
@@ -74,12 +77,23 @@ class Judges:
     Args:
         recognizer: dlib's by default.
         beholders: by default all whose weights can be had; the others are named in ``absent``.
+        embedders: names of further recognizers (``embedders.EMBEDDERS``); those whose weights cannot be had are named
+            in ``absent`` too.
     """
 
-    def __init__(self, recognizer: Recognizer | None = None, beholders: Sequence[Beholder] | None = None) -> None:
+    embedders: Sequence[Embedder] = ()
+
+    def __init__(
+        self,
+        recognizer: Recognizer | None = None,
+        beholders: Sequence[Beholder] | None = None,
+        embedders: Sequence[str] = (),
+    ) -> None:
         self.recognizer: Recognizer = recognizer or Dlib()
         self.absent: list[str] = []
         self.beholders = self._all_beholders() if beholders is None else list(beholders)
+        self.embedders, missing = at_hand(embedders)
+        self.absent += missing
         self._yunet = build_detector("yunet")
         self._mtcnn = Mtcnn()
 
@@ -91,7 +105,8 @@ class Judges:
         if box is None and look is not None:
             box = look.box
         aligned = self.aligned(rgb, box)
-        return Original(file, identity, box, look, self.found(rgb, box, look), aligned, self.impressions(aligned))
+        found, read, embedded = self.found(rgb, box, look), self.impressions(aligned), self.embeddings(aligned)
+        return Original(file, identity, box, look, found, aligned, read, embedded)
 
     def aligned(self, rgb: Pixels, box: NDArray[np.float64] | None) -> Aligned | None:
         """The face at ``box``, found and aligned anew; None where there is none or its landmarks are not clear."""
@@ -115,6 +130,10 @@ class Judges:
     def impressions(self, aligned: Aligned | None) -> dict[str, Impression]:
         """What every beholder reads in a face; empty where there is none."""
         return {} if aligned is None else {beholder.name: beholder.read(aligned.crop) for beholder in self.beholders}
+
+    def embeddings(self, aligned: Aligned | None) -> dict[str, NDArray[np.float64]]:
+        """What every further recognizer makes of a face; empty where there is none."""
+        return {} if aligned is None else {e.name: e.embed(aligned.crop, aligned.mesh) for e in self.embedders}
 
     def found(self, rgb: Pixels, box: NDArray[np.float64] | None, look: Look | None) -> dict[str, bool]:
         """Which detectors see a face at ``box``; the recognizer's own detector has already answered with ``look``."""

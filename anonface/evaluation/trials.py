@@ -19,6 +19,7 @@ from anonface.evaluation.attacks import ATTACKS
 from anonface.evaluation.beholders import Beholder
 from anonface.evaluation.fidelity import psnr, ssim
 from anonface.evaluation.judges import CROP, Judges, Original
+from anonface.evaluation.likeness import Embeddings, Likeness
 from anonface.evaluation.recognizers import Look
 from anonface.faces import align
 from anonface.imagefile import Photo, encode_photo, read_photo
@@ -155,8 +156,9 @@ def try_photo(
     """
     trial = _Trial(engine, mute, judges, original, gallery, plan)
     hidden = [trial.under_key(number, show) for number in range(plan.keys)]
-    for (i, a), (_, b) in itertools.combinations(enumerate(hidden), 2):
+    for (i, a), (j, b) in itertools.combinations(enumerate(hidden), 2):
         trial.measured.add(TWO_KEYS, i, _distance(a, b))
+        trial.likeness.between(trial.hidden[i], trial.hidden[j], TWO_KEYS, i)
     return trial.measured
 
 
@@ -185,6 +187,9 @@ class _Trial:
             if other.look is not None and other.identity == original.identity and other.file != original.file
         ]
         self.compare_others("original", 0, self.look)
+        self.hidden: list[Embeddings] = []  # by the number of the key
+        self.likeness = Likeness(judges, original, gallery, self.measured)
+        self.likeness.of_original(others("original"))
 
     def under_key(self, number: int, show: Show | None) -> Look | None:
         """Hide the face under one right key, try to lead it back in every way, and say how it looks hidden."""
@@ -194,6 +199,7 @@ class _Trial:
         result = self.timed("anonymize", number, hide)
         hidden = None if result is None else self.judges.recognizer.look(result, self.box)
         self.compare(ANONYMIZED, number, hidden)
+        self.hidden.append(self.likeness.of(result, ANONYMIZED, number, others(ANONYMIZED)))
         for detector, found in self.found(result, hidden).items():
             self.measured.add(f"face found again by {detector}", number, found)
         shift = np.nan if hidden is None else metrics.landmark_shift(self.look.points, hidden.points)
@@ -208,6 +214,7 @@ class _Trial:
             back = self.recovered(self.engine, result, key, number)
             self.compare(title, number, self.seen(back, self.box))
             self.near(title, back, number)
+            self.likeness.of(back, title, number, others(title) if title == RIGHT else None)
             versions.append(back)
         if number < self.plan.attack_keys:
             self.attacked(result, right, number)
