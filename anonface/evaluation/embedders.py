@@ -143,11 +143,13 @@ def _in_torch(network: nn.Module, middle: float = 127.5, scale: float = 127.5, b
 
 
 def _sface() -> Embedder:
-    # by name: the file lists its constants beside its input
-    network = cv2.dnn.readNetFromONNX(str(weights.path("sface")))
+    try:
+        network = cv2.dnn.readNetFromONNX(str(weights.path("sface")))
+    except cv2.error as error:
+        raise UsageError("this OpenCV cannot read it", "pip install -U opencv-python") from error
 
     def run(pixels: Pixels) -> Vector:
-        network.setInput(cv2.dnn.blobFromImage(pixels), "data")
+        network.setInput(cv2.dnn.blobFromImage(pixels), "data")  # the file lists its constants as inputs too
         return np.asarray(network.forward()[0], np.float64)
 
     return _embedder("sface", five_point_face, run, limits=(SFACE_LIMIT,))
