@@ -154,6 +154,11 @@ def grids(report: Report) -> tuple[Grid, ...]:
     """The report as text tables: what was run, rates by threshold, other figures; one for each further recognizer."""
     settings = tuple((name, "–" if value is None else str(value)) for name, value in report.settings.items())
     limits = tuple((f"threshold, {t.title}", _threshold_text(t.interval)) for t in report.thresholds)
+    limits += tuple(
+        (f"threshold of {table.recognizer}, {t.title}", _threshold_text(t.interval))
+        for table in report.recognitions
+        for t in table.thresholds
+    )
     columns = ("", "", *(f"below {t.interval.value:.3f}" for t in report.thresholds), "of", "not found")
     rates = tuple(
         (r.title, ARROWS[r.better], *(_text(i, r.unit) for i in r.at), str(r.at[0].n), str(r.undetected))
@@ -173,7 +178,7 @@ def grids(report: Report) -> tuple[Grid, ...]:
 
 def _recognition_grid(table: Recognition) -> Grid:
     seen = "SEEN BY A TRAINING LOSS, so no independent judge" if table.seen_by_loss else "seen by no training loss"
-    limits = (f"below {_threshold_text(t.interval)}: {t.title}" for t in table.thresholds)
+    limits = (f"below {t.interval.value:.3f}" for t in table.thresholds)
     rows = tuple(
         (
             row.title,

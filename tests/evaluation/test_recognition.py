@@ -91,6 +91,7 @@ def test_what_a_loss_saw_is_printed_apart(folder):
     assert [table.recognizer for table in report.recognitions] == ["arcface", "hue", "seen"]
     theirs = evaluate(Untouched(), folder, Plan(1), judges=judging(*embedders), about={"backend": "theirs"})
     assert [table.recognizer for table in theirs.recognitions] == ["hue", "seen", "arcface"]
+    assert ("threshold of seen, its own", "0.400") in grids(report)[0].rows
     titles = [grid.title for grid in grids(report)[3:]]
     assert titles == [
         "By arcface, seen by no training loss",
