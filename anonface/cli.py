@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from anonface.container import Header
     from anonface.download import Progress
     from anonface.evaluation.aside import Aside
+    from anonface.evaluation.judges import Judges
     from anonface.journal import Journal, Terms
     from anonface.keys import Argon2, Key
     from anonface.pipeline import Chosen, Engine, Watch
@@ -1286,6 +1287,13 @@ def evaluate(
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many photos.")] = None,
+    recognizers: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...|all|none",
+            help="Recognizers that judge beside dlib's, where their weights can be had; a wrong name lists all.",
+        ),
+    ] = "all",
     split: Annotated[
         Literal["all", "even", "odd"], typer.Option(help="People of even or odd rank in identities.csv only.")
     ] = "all",
@@ -1329,6 +1337,7 @@ def evaluate(
         raise UsageError("name a folder of photos, or --synthetic N", "not both")
     if folder and not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a folder of photos")
+    from anonface.evaluation import embedders
     from anonface.evaluation import report as reports
     from anonface.evaluation.attacks import chosen
     from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
@@ -1343,6 +1352,7 @@ def evaluate(
     if attack_keys is None:
         attack_keys = 0 if quick and attacks is None else 1
     plan = Plan(keys or 4, attacks=chosen(attacks or "jpeg90"), attack_keys=attack_keys, recover_keys=recover_keys)
+    make_judges = partial(Judges, embedders=embedders.chosen(recognizers))
     share = _part(part)
     if share[1] > 1 and not journal:
         raise UsageError(f"--part {part} needs a --journal, which the parts share")
@@ -1353,7 +1363,7 @@ def evaluate(
             pictures[original.file] = [_thumbnail(around(picture, original.box), 256) for picture in versions]
 
     with _photos_to_judge(folder, synthetic) as photos:
-        judges = Judges()
+        judges = make_judges()
         only = of_split(photos_of(photos), split)[:limit] if quick else None
         with _progress("originals", 0) as advance:
             originals = look_at_originals(
@@ -1378,7 +1388,7 @@ def evaluate(
                 about=_described(engine, detector) | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
                 journal=journal,
                 part=share,
-                aside=_aside(engine, settings) if quick and share[1] == 1 else None,
+                aside=_aside(engine, settings, make_judges) if quick and share[1] == 1 else None,
             )
     if sheet and pictures:
         _write_sheet(sheet, list(pictures.values()), COLUMNS, list(pictures), 256, overwrite)
@@ -1484,7 +1494,7 @@ def _part(text: str) -> tuple[int, int]:
     return number, of
 
 
-def _aside(engine: Engine, settings: EngineSettings) -> Aside | None:
+def _aside(engine: Engine, settings: EngineSettings, judges: Callable[[], Judges]) -> Aside | None:
     """A second process for the evaluation, where this one's engine has several cores to share."""
     import torch
 
@@ -1494,7 +1504,8 @@ def _aside(engine: Engine, settings: EngineSettings) -> Aside | None:
     if not engine.device_name.startswith("cpu") or torch.get_num_threads() < 2:
         return None
     s = settings
-    return Aside(partial(Engine, s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own))
+    make = partial(Engine, s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own)
+    return Aside(make, judges)
 
 
 def _described(engine: Engine, detector: str) -> dict[str, str | int | float]:

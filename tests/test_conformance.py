@@ -17,7 +17,9 @@ from anonface import torchvision_adapter
 from anonface.backends.ddim import Predictor, Schedule, denoise, invert
 from anonface.backends.keyed_noise import signs_of_seed
 from anonface.models import bisenet_resnet34, latent_diffusion
+from anonface.models.adaface import IR_50, AdaFace, AdaFaceParams
 from anonface.models.dbaf_official import OfficialDBAF
+from anonface.models.facenet import FaceNet
 from anonface.models.ifadit_official import (
     IdentityCompensation,
     IdentityEncoder,
@@ -134,6 +136,10 @@ CASES = {
     "psp_ffhq_1024": Case(lambda: PSp(StyleGAN2Params(size=1024)), run_inversion),
     "e4e_ffhq_256": Case(lambda: PSp(offsets=True), run_inversion),
     "e4e_ffhq_1024": Case(lambda: PSp(StyleGAN2Params(size=1024), offsets=True), run_inversion),
+    "facenet": Case(FaceNet, lambda net, data: {"embedding": net(data.input("input"))}),
+    "adaface_ir50": Case(
+        lambda: AdaFace(AdaFaceParams(IR_50)), lambda net, data: {"embedding": net(data.input("input"))}
+    ),
     "facexlib_arcface": Case(
         lambda: facexlib("recognition.arcface_arch", "Backbone", num_layers=50, drop_ratio=0.6, mode="ir_se"),
         lambda net, data: {"embedding": net(data.input("input"))},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from anonface.errors import UsageError, WeightsError
 from anonface.evaluation.beholders import BEHOLDERS, Beholder, Impression
+from anonface.evaluation.embedders import Embedder, at_hand
 from anonface.evaluation.perception import Distance, MobileNet, distances
 from anonface.evaluation.recognizers import Detection, Dlib, Look, Mtcnn, Recognizer, choose
 from anonface.evaluation.utility import Expression, Gaze
@@ -70,6 +71,7 @@ class Original:
         aligned: the face in its aligned square, or None where it has no clear landmarks.
         impressions: what each beholder reads in it, by name.
         bearing: its gaze and expression.
+        embeddings: what each further recognizer makes of it, by name: unit vectors [d].
     """
 
     file: Path
@@ -80,6 +82,7 @@ class Original:
     aligned: Aligned | None
     impressions: Mapping[str, Impression]
     bearing: Bearing = Bearing()
+    embeddings: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def pixels(self) -> Pixels:
         return read_photo(self.file.read_bytes(), name=str(self.file)).pixels
@@ -91,19 +94,29 @@ class Judges:
     Args:
         recognizer: dlib's by default.
         beholders: by default all whose weights can be had; the others are named in ``absent``.
+        embedders: names of further recognizers (``embedders.EMBEDDERS``); those whose weights cannot be had are named
+            in ``absent`` too.
     """
 
     distances: Sequence[Distance] = ()
     gaze: Gaze | None = None
     expression: Expression | None = None
 
-    def __init__(self, recognizer: Recognizer | None = None, beholders: Sequence[Beholder] | None = None) -> None:
+    embedders: Sequence[Embedder] = ()
+
+    def __init__(
+        self,
+        recognizer: Recognizer | None = None,
+        beholders: Sequence[Beholder] | None = None,
+        embedders: Sequence[str] = (),
+    ) -> None:
         self.recognizer: Recognizer = recognizer or Dlib()
         self.absent: list[str] = []
         self.beholders = self._all_beholders() if beholders is None else list(beholders)
         self.gaze, self.expression = self._at_hand(Gaze), self._at_hand(Expression)
-        self.distances, absent = distances()
-        self.absent.extend(absent)
+        self.distances, without = distances()
+        self.embedders, missing = at_hand(embedders)
+        self.absent += [*without, *missing]
         self._yunet = build_detector("yunet")
         self._mtcnn = Mtcnn()
 
@@ -120,8 +133,8 @@ class Judges:
         if box is None and look is not None:
             box = look.box
         aligned = self.aligned(rgb, box)
-        found, impressions = self.found(rgb, box, look), self.impressions(aligned)
-        return Original(file, identity, box, look, found, aligned, impressions, self.bearing(aligned))
+        found, read, embedded = self.found(rgb, box, look), self.impressions(aligned), self.embeddings(aligned)
+        return Original(file, identity, box, look, found, aligned, read, self.bearing(aligned), embedded)
 
     def aligned(self, rgb: Pixels, box: NDArray[np.float64] | None) -> Aligned | None:
         """The face at ``box``, found and aligned anew; None where there is none or its landmarks are not clear."""
@@ -145,6 +158,10 @@ class Judges:
     def impressions(self, aligned: Aligned | None) -> dict[str, Impression]:
         """What every beholder reads in a face; empty where there is none."""
         return {} if aligned is None else {beholder.name: beholder.read(aligned.crop) for beholder in self.beholders}
+
+    def embeddings(self, aligned: Aligned | None) -> dict[str, NDArray[np.float64]]:
+        """What every further recognizer makes of a face; empty where there is none."""
+        return {} if aligned is None else {e.name: e.embed(aligned.crop, aligned.mesh) for e in self.embedders}
 
     def bearing(self, aligned: Aligned | None) -> Bearing:
         """Where a face looks, and its expression."""

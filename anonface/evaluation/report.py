@@ -63,6 +63,42 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class RecognitionRow:
+    """One measure by a further recognizer.
+
+    Attributes:
+        title, better, undetected: as of :class:`Rate`.
+        n: number of measurements.
+        distance: their mean, where there was a face.
+        at: the share matched, one interval a threshold of the table, in its order.
+    """
+
+    title: str
+    better: str
+    n: int
+    undetected: int
+    distance: Interval
+    at: tuple[Interval, ...]
+
+
+@dataclass(frozen=True)
+class Recognition:
+    """What one recognizer beside dlib's says.
+
+    Attributes:
+        recognizer: its name.
+        seen_by_loss: whether a loss that trained the judged networks used it: then it is no independent judge.
+        thresholds: those measured in the folder, then published ones.
+        rows: may lack thresholds, where there are none.
+    """
+
+    recognizer: str
+    seen_by_loss: bool
+    thresholds: tuple[Threshold, ...]
+    rows: tuple[RecognitionRow, ...]
+
+
+@dataclass(frozen=True)
 class Grid:
     """A table as text: one title, the columns, and rows of equal length."""
 
@@ -81,6 +117,7 @@ class Report:
         rates: rows that depend on them.
         figures: rows that do not.
         samples: every single measurement by name, as (file, key number, value); NaN where no face was found.
+        recognitions: tables of further recognizers, which no other row depends on.
     """
 
     settings: Mapping[str, str | int | float | None]
@@ -88,6 +125,7 @@ class Report:
     rates: Sequence[Rate]
     figures: Sequence[Figure]
     samples: Samples
+    recognitions: Sequence[Recognition] = ()
 
     def rate(self, title: str, threshold: int = 0) -> Interval:
         """The interval of the one row whose title starts so, at the threshold of that index.
@@ -113,9 +151,14 @@ class Report:
 
 
 def grids(report: Report) -> tuple[Grid, ...]:
-    """The report as three text tables: what was run, rates by threshold, other figures."""
+    """The report as text tables: what was run, rates by threshold, other figures; one for each further recognizer."""
     settings = tuple((name, "–" if value is None else str(value)) for name, value in report.settings.items())
     limits = tuple((f"threshold, {t.title}", _threshold_text(t.interval)) for t in report.thresholds)
+    limits += tuple(
+        (f"threshold of {table.recognizer}, {t.title}", _threshold_text(t.interval))
+        for table in report.recognitions
+        for t in table.thresholds
+    )
     columns = ("", "", *(f"below {t.interval.value:.3f}" for t in report.thresholds), "of", "not found")
     rates = tuple(
         (r.title, ARROWS[r.better], *(_text(i, r.unit) for i in r.at), str(r.at[0].n), str(r.undetected))
@@ -129,7 +172,25 @@ def grids(report: Report) -> tuple[Grid, ...]:
         Grid("Evaluation", ("", ""), settings + limits),
         Grid("Rates, with 95 % intervals over people", columns, rates),
         Grid("Other figures", ("", "", "mean", "unit", "of"), figures),
+        *map(_recognition_grid, report.recognitions),
     )
+
+
+def _recognition_grid(table: Recognition) -> Grid:
+    seen = "SEEN BY A TRAINING LOSS, so no independent judge" if table.seen_by_loss else "seen by no training loss"
+    limits = (f"below {t.interval.value:.3f}" for t in table.thresholds)
+    rows = tuple(
+        (
+            row.title,
+            ARROWS[row.better],
+            _text(row.distance, "distance"),
+            *(_text(i, "rate") for i in row.at),
+            str(row.n),
+            str(row.undetected),
+        )
+        for row in table.rows
+    )
+    return Grid(f"By {table.recognizer}, {seen}", ("", "", "mean distance", *limits, "of", "not found"), rows)
 
 
 def tables(report: Report) -> list[Table]:

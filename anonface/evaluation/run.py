@@ -31,6 +31,7 @@ from anonface.evaluation.judges import (
     photos_of,
 )
 from anonface.evaluation.perception import Features
+from anonface.evaluation.recognition import recognitions
 from anonface.evaluation.recognizers import Recognizer
 from anonface.evaluation.report import Figure, Report, Threshold
 from anonface.evaluation.summary import Summary, gathered
@@ -123,7 +124,8 @@ def evaluate(
     judged = [original for original in judged if original.file.name in done]
     photos = [done[original.file.name] for original in judged]
     samples = gathered(photos)
-    summary = Summary(samples, {original.file.name: original.identity for original in judged}, thresholds)
+    people = {original.file.name: original.identity for original in judged}
+    summary = Summary(samples, people, thresholds)
     detectors = chosen[0].found
     figures = [*summary.figures(detectors, judges.beholders, judges.distances), *summary.sets(features)]
     for detector in detectors:
@@ -148,6 +150,7 @@ def evaluate(
             "recognizer": judges.recognizer.name,
             "recognizer seen by a training loss": judges.recognizer.seen_by_loss,
             "recovered on": elsewhere[0] if elsewhere else "the same device alone",
+            "further recognizers": ", ".join(embedder.name for embedder in judges.embedders) or "none",
             "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
             "refused by the engine": sum(photo.refused for photo in photos),
             "seconds of this run": round(time.monotonic() - started, 1),
@@ -157,6 +160,9 @@ def evaluate(
         rates=summary.rates(),
         figures=figures,
         samples=samples,
+        recognitions=recognitions(
+            judges.embedders, samples, people, originals, known=known, backend=(about or {}).get("backend")
+        ),
     )
 
 
@@ -176,11 +182,13 @@ def _settings(
     for original in sorted(originals, key=lambda original: original.file.name):
         photos.update(repr((original.file.name, original.identity)).encode())
         photos.update(hashlib.sha256(original.file.read_bytes()).digest())
+    further = {embedder.name: embedder.digest for embedder in judges.embedders}
     return {
         **{name: value for name, value in asdict(plan).items() if value is not None},
         **about,
         "recovery without an identity code": mute is not None,
         **({"recovered on": elsewhere[0]} if elsewhere else {}),
+        **({"recognizers": further} if further else {}),
         "judges": judges.names(),
         "set of photos": photos.hexdigest()[:16],
     }

@@ -19,6 +19,7 @@ from anonface.evaluation.attacks import ATTACKS
 from anonface.evaluation.beholders import Beholder
 from anonface.evaluation.fidelity import psnr, ssim, tone
 from anonface.evaluation.judges import CROP, Aligned, Judges, Original
+from anonface.evaluation.likeness import Embeddings, Likeness
 from anonface.evaluation.recognizers import Detection, Look
 from anonface.faces import align
 from anonface.imagefile import Photo, encode_photo, read_photo
@@ -175,8 +176,9 @@ def try_photo(
     """
     trial = _Trial(engine, mute, judges, original, gallery, plan, elsewhere)
     hidden = [trial.under_key(number, show) for number in range(plan.keys)]
-    for (i, a), (_, b) in itertools.combinations(enumerate(hidden), 2):
+    for (i, a), (j, b) in itertools.combinations(enumerate(hidden), 2):
         trial.measured.add(TWO_KEYS, i, _distance(a, b))
+        trial.likeness.between(trial.hidden[i], trial.hidden[j], TWO_KEYS, i)
     return trial.measured
 
 
@@ -206,6 +208,9 @@ class _Trial:
         self.names = [identity for _, identity in rest]
         self.compare_others("original", 0, self.look)
         self.keep_features("original", None if original.aligned is None else original.aligned.crop)
+        self.hidden: list[Embeddings] = []  # by the number of the key
+        self.likeness = Likeness(judges, original, gallery, self.measured)
+        self.likeness.of_original(others("original"))
 
     def under_key(self, number: int, show: Show | None) -> Look | None:
         """Hide the face under one right key, try to lead it back in every way, and say how it looks hidden."""
@@ -220,6 +225,7 @@ class _Trial:
             self.measured.add(f"face found again by {detector}", number, seen is not None)
         aligned = None if result is None else self.judges.aligned(result, self.box)
         self.layout(result, hidden, found, number)
+        self.hidden.append(self.likeness.of(aligned, ANONYMIZED, number, others(ANONYMIZED)))
         self.near(ANONYMIZED, result, number)
         self.attributes(aligned, number)
         self.bearing(aligned, number)
@@ -231,6 +237,8 @@ class _Trial:
             back = self.recovered(self.engine, result, key, number)
             self.compare(title, number, self.seen(back, self.box))
             self.near(title, back, number)
+            seen_back = None if back is None or not self.judges.embedders else self.judges.aligned(back, self.box)
+            self.likeness.of(seen_back, title, number, others(title) if title == RIGHT else None)
             versions.append(back)
         if recovering and self.elsewhere:
             device, engine = self.elsewhere

@@ -73,8 +73,10 @@ def test_every_photo_is_measured_once_whatever_becomes_of_the_other_process(tmp_
 )
 def test_it_is_for_several_cores(monkeypatch, device, threads, there):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    aside = cli._aside(SimpleNamespace(device_name=device), cli.EngineSettings("ifadit", "cpu", "yunet", "trained", 7))
+    settings = cli.EngineSettings("ifadit", "cpu", "yunet", "trained", 7)
+    aside = cli._aside(SimpleNamespace(device_name=device), settings, partial(Judges, embedders=("sface",)))
     assert (aside is not None) == there
     if aside:
         told = pickle.loads(pickle.dumps(aside))
-        assert told.judges is Judges and told.engine.func is Engine and told.engine.args[4] == 7
+        assert told.judges.func is Judges and told.judges.keywords == {"embedders": ("sface",)}
+        assert told.engine.func is Engine and told.engine.args[4] == 7

@@ -7,6 +7,7 @@ import pytest
 from colours import Colour, Perfect, Reddish, WholePictures, coloured_people
 
 from anonface import cli
+from anonface.evaluation.embedders import EMBEDDERS
 
 
 class Engine(Perfect):
@@ -25,7 +26,7 @@ def anonface(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("anonface.pipeline.Engine", Engine)
     monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
     judges = WholePictures(Colour(), [Reddish()])
-    monkeypatch.setattr("anonface.evaluation.judges.Judges", lambda: judges)
+    monkeypatch.setattr("anonface.evaluation.judges.Judges", lambda embedders: judges)
 
     def run(*args):
         capsys.readouterr()
@@ -113,3 +114,16 @@ def test_synthetic_faces_take_the_place_of_a_folder(anonface, monkeypatch, tmp_p
     code, out, _ = anonface("evaluate", "--synthetic", 3, "--keys", 1, "--json")
     assert code == 0 and json.loads(out)["settings"]["folder"] == "3 synthetic faces"
     assert not made[0].exists()
+
+
+def test_recognizers_are_named(anonface, album, monkeypatch):
+    asked = []
+    judges = WholePictures(Colour(), [Reddish()])
+    monkeypatch.setattr("anonface.evaluation.judges.Judges", lambda embedders: asked.append(embedders) or judges)
+    options = ("evaluate", "album", "--keys", 1, "--limit", 1, "--attacks", "none", "--json")
+    for value, names in (("all", tuple(EMBEDDERS)), ("none", ()), ("facenet,sface", ("facenet", "sface"))):
+        assert anonface(*options, "--recognizers", value)[0] == 0
+        assert asked.pop() == names
+    assert anonface(*options)[0] == 0 and asked.pop() == tuple(EMBEDDERS)
+    code, _, err = anonface(*options, "--recognizers", "nobody")
+    assert code == 2 and "no further recognizer 'nobody'" in err and "sface" in err

@@ -1,0 +1,257 @@
+"""Further judges of identity, beside dlib's: networks that embed the aligned face.
+
+dlib's recognizer finds and aligns faces for itself. These take the face as :mod:`anonface.evaluation.judges` has found
+it, an FFHQ-aligned crop with its landmarks, and cut from it what each network was made for. All distances are Euclidean
+between embeddings of unit length (0..2), whatever a publication measures in; its thresholds are restated so.
+
+Channels, ranges and cuts of the networks that a registry carries are those that recognise best among photos of real
+people; docs/evaluation.md has the figures. The others follow what their authors feed them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from anonface import weights
+from anonface.errors import AnonfaceError, UsageError
+from anonface.faces import align
+from anonface.models import facexlib_arcface
+from anonface.models.adaface import IR_50, IR_101, AdaFace, AdaFaceParams, Stages
+from anonface.models.facenet import FaceNet
+from anonface.models.graph import Graph
+from anonface.models.ir_se50 import IRSE50
+
+Pixels = NDArray[np.uint8]
+Points = NDArray[np.float64]
+Vector = NDArray[np.float64]
+Cut = Callable[[Pixels, Points], Pixels]
+Run = Callable[[Pixels], Vector]
+
+# Eyes, nose tip and mouth corners in the 112-px face that InsightFace's training data, and all that followed, show.
+FIVE_POINTS = np.array(
+    [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
+)
+ARCFACE_SIDE = 112  # px
+# The box of a 256-px crop, (top, left, side), that pSp, iFADIT and this project's encoder show to their recognizers.
+ENCODER_BOX = (35, 32, 188)
+# Where MTCNN's box lies, as shares of the 468 points' extent: left, top, width, height; the mean over 174 photos.
+MTCNN_BOX = (0.020, -0.130, 0.956, 1.137)
+FACENET_SIDE, FACENET_MARGIN = 160, 14  # px; facenet-pytorch's own evaluation on LFW
+
+FACENET_LIMIT = ("1.1 as a squared distance, as in FaceNet's paper", math.sqrt(1.1))
+ARCFACE_LIMITS = (("0.8 as 1 - cosine", math.sqrt(2 * 0.8)), ("0.8 as a distance", 0.8))
+SFACE_LIMIT = ("OpenCV's own", 1.128)
+ARCFACE_USERS = ("ifadit-official", "dbaf-official")
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """A recognizer of aligned faces.
+
+    Attributes:
+        name: its name here and in weights.toml.
+        seen_by_loss: whether a training loss of this project used the network, or what it was distilled into.
+        cut: an FFHQ-aligned face, uint8 [256, 256, 3] RGB, and its landmarks [468, 2] in crop pixels, to what the
+            network looks at, uint8 [s, s, 3] RGB.
+        run: that to an embedding [d].
+        limits: published decision thresholds, as (what is known of it, Euclidean distance of unit embeddings).
+        seen_by_authors_of: backends whose networks their authors trained against this recognizer.
+        digest: tells its numbers from others of the same name.
+    """
+
+    name: str
+    seen_by_loss: bool
+    cut: Cut
+    run: Run
+    limits: tuple[tuple[str, float], ...] = ()
+    seen_by_authors_of: tuple[str, ...] = ()
+    digest: str = ""
+
+    def embed(self, crop: Pixels, mesh: Points) -> Vector:
+        """The embedding, of unit length, float64 [d]; see ``cut`` for the arguments."""
+        embedding = np.asarray(self.run(self.cut(crop, mesh)), dtype=np.float64)
+        return embedding / np.linalg.norm(embedding)
+
+    def seen(self, backend: object) -> bool:
+        """Whether a loss saw it that trained the networks of that backend."""
+        return self.seen_by_loss or backend in self.seen_by_authors_of
+
+
+# --- What a network looks at -----------------------------------------------------------------------------------------
+
+
+def five_point_face(crop: Pixels, mesh: Points) -> Pixels:
+    """The 112-px face of ArcFace and its kin, its five points laid on FIVE_POINTS as well as turn and size allow."""
+    fine = 2  # samples a pixel along each axis, against aliasing
+    matrix = align.index_matrix(_similarity(align.five_points(mesh), FIVE_POINTS * fine))
+    size = (ARCFACE_SIDE * fine, ARCFACE_SIDE * fine)
+    warped = cv2.warpAffine(crop, matrix, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
+    return np.asarray(cv2.resize(warped, (ARCFACE_SIDE, ARCFACE_SIDE), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def boxed_face(crop: Pixels, mesh: Points) -> Pixels:
+    """The fixed box of the aligned crop that encoders of identity are shown, at 112 px."""
+    top, left, side = ENCODER_BOX
+    return _resized(crop[top : top + side, left : left + side], ARCFACE_SIDE)
+
+
+def mtcnn_face(crop: Pixels, mesh: Points) -> Pixels:
+    """What facenet-pytorch cuts out: MTCNN's box with a margin, brought to 160 px without regard to its shape."""
+    low, extent = mesh.min(0), np.ptp(mesh, axis=0)
+    start, size = low + extent * MTCNN_BOX[:2], extent * MTCNN_BOX[2:]
+    margin = size * FACENET_MARGIN / (FACENET_SIDE - FACENET_MARGIN)
+    corners = np.concatenate([start - margin / 2, start + size + margin / 2])
+    left, top, right, bottom = (round(v) for v in corners.clip(0, crop.shape[0]).tolist())
+    return _resized(crop[top:bottom, left:right], FACENET_SIDE)
+
+
+def _resized(pixels: Pixels, side: int) -> Pixels:
+    return np.asarray(cv2.resize(pixels, (side, side), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _similarity(points: Points, targets: Points) -> NDArray[np.float64]:
+    """The turn, scale and shift [2, 3] that brings points [n, 2] nearest to targets, by least squares."""
+    z, w = points @ (1, 1j), targets @ (1, 1j)
+    z0, w0 = z.mean(), w.mean()
+    a = np.vdot(z - z0, w - w0) / np.vdot(z - z0, z - z0).real
+    b = w0 - a * z0
+    return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]])
+
+
+# --- Networks --------------------------------------------------------------------------------------------------------
+
+
+def _in_torch(network: nn.Module, middle: float = 127.5, scale: float = 127.5, bgr: bool = False) -> Run:
+    """Run a torch network on (pixels - middle) / scale."""
+    network.eval()
+
+    @torch.inference_mode()
+    def run(pixels: Pixels) -> Vector:
+        image = torch.from_numpy(np.ascontiguousarray(pixels[..., ::-1] if bgr else pixels))
+        x = (image.permute(2, 0, 1)[None].float() - middle) / scale
+        return np.asarray(network(x)[0].numpy(), np.float64)
+
+    return run
+
+
+def _sface() -> Embedder:
+    try:
+        network = cv2.dnn.readNetFromONNX(str(weights.path("sface")))
+    except cv2.error as error:
+        raise UsageError("this OpenCV cannot read it", "pip install -U opencv-python") from error
+
+    def run(pixels: Pixels) -> Vector:
+        network.setInput(cv2.dnn.blobFromImage(pixels), "data")  # the file lists its constants as inputs too
+        return np.asarray(network.forward()[0], np.float64)
+
+    return _embedder("sface", five_point_face, run, limits=(SFACE_LIMIT,))
+
+
+def _teacher_a() -> Embedder:
+    run = _in_torch(Graph(weights.graph("teacher-a")))
+    return _embedder("teacher-a", five_point_face, run, seen_by_loss=True)
+
+
+def _teacher_b() -> Embedder:
+    run = _in_torch(Graph(weights.graph("teacher-b")), middle=0, scale=1)
+    return _embedder("teacher-b", boxed_face, run, seen_by_loss=True)
+
+
+def _ir_se50() -> Embedder:
+    return _arcface("ir-se50", IRSE50())
+
+
+def _facexlib_arcface() -> Embedder:
+    try:
+        network = facexlib_arcface.build()
+    except ImportError as error:
+        raise UsageError("facexlib is not installed", "pip install facexlib") from error
+    return _arcface("facexlib-arcface", network)
+
+
+def _arcface(name: str, network: nn.Module) -> Embedder:
+    # its authors' training and validation data hold blue first
+    weights.load(network, name)
+    run = _in_torch(network, bgr=True)
+    return _embedder(name, five_point_face, run, limits=ARCFACE_LIMITS, seen_by_authors_of=ARCFACE_USERS)
+
+
+def _adaface(name: str, stages: Stages) -> Embedder:
+    network = AdaFace(AdaFaceParams(stages))
+    state = weights.tensors(name)
+    # the file is a whole training run's; what is not the network's has another prefix
+    own = {key.removeprefix("model."): value for key, value in state.items() if not key.startswith("head.")}
+    weights.fit(network, own, source=weights.entry(name).file)
+    return _embedder(name, five_point_face, _in_torch(network, bgr=True))
+
+
+def _facenet() -> Embedder:
+    network = FaceNet()
+    state = {key: value for key, value in weights.tensors("facenet").items() if not key.startswith("logits.")}
+    weights.fit(network, state, source=weights.entry("facenet").file)
+    return _embedder("facenet", mtcnn_face, _in_torch(network, scale=128), limits=(FACENET_LIMIT,))
+
+
+def _embedder(
+    name: str,
+    cut: Cut,
+    run: Run,
+    *,
+    seen_by_loss: bool = False,
+    limits: tuple[tuple[str, float], ...] = (),
+    seen_by_authors_of: tuple[str, ...] = (),
+) -> Embedder:
+    return Embedder(name, seen_by_loss, cut, run, limits, seen_by_authors_of, weights.digest(name)[:16])
+
+
+# --- The registry ----------------------------------------------------------------------------------------------------
+
+EMBEDDERS: dict[str, Callable[[], Embedder]] = {
+    "sface": _sface,
+    "ir-se50": _ir_se50,
+    "facexlib-arcface": _facexlib_arcface,
+    "adaface": lambda: _adaface("adaface", IR_101),
+    "adaface-ir50": lambda: _adaface("adaface-ir50", IR_50),
+    "facenet": _facenet,
+    "teacher-a": _teacher_a,
+    "teacher-b": _teacher_b,
+}
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """The recognizers that a comma-separated list names, each once; "all" names all, "none" none.
+
+    Raises:
+        UsageError: there is no such recognizer.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if names in (("none",), ("all",)):
+        return () if names == ("none",) else tuple(EMBEDDERS)
+    for name in names:
+        if name not in EMBEDDERS:
+            hint = f"known: {', '.join(EMBEDDERS)}, all or none; dlib's always judges"
+            raise UsageError(f"there is no further recognizer {name!r}", hint)
+    return names
+
+
+def at_hand(names: Sequence[str]) -> tuple[list[Embedder], list[str]]:
+    """Those of the named recognizers whose weights can be had, and the names of the others.
+
+    Where a file is there and cannot be used, its name comes with the reason.
+    """
+    found, absent = [], []
+    for name in names:
+        try:
+            found.append(EMBEDDERS[name]())
+        except AnonfaceError as error:
+            missing = weights.status([name])[0].state == "missing"
+            absent.append(name if missing else f"{name} ({error})")
+    return found, absent
