@@ -70,7 +70,7 @@ def evaluate(
         judges, originals: loaded and looked at beforehand, to spare repeated evaluations the work.
         progress: called with (photos done, photos in all) after each photo of the split.
         show: called for the first key of each photo with what it looks like: original, anonymized, recovered,
-            recovered with an unrelated key; black where the engine refused.
+            recovered with an unrelated key; black where the engine refused. Where nothing is recovered, the first two.
         about: what the engine is, for the report's settings and the journal.
         journal: a file that keeps what was measured. Photos that it holds already are not measured again; it goes on
             with more photos (``limit``, ``split``), and refuses whatever would change a measurement.
@@ -97,7 +97,7 @@ def evaluate(
         raise UsageError(f"split {split!r} needs {folder / IDENTITIES}", "columns: file,identity")
     files = set(of_split(photos_of(folder), split)[:limit])
     chosen = [original for original in originals if original.file in files]
-    thresholds = _thresholds(judges.recognizer, originals, known)
+    thresholds = match_thresholds(judges.recognizer, originals, known)
     judged = [original for original in chosen if original.look is not None]
     book = Journal(journal, _settings(judges, originals, plan, mute, about or {}))
     done = book.measured()
@@ -172,7 +172,10 @@ def _settings(
     }
 
 
-def _thresholds(recognizer: Recognizer, originals: Sequence[Original], known: bool) -> tuple[Threshold, ...]:
+def match_thresholds(recognizer: Recognizer, originals: Sequence[Original], known: bool) -> tuple[Threshold, ...]:
+    """The recognizer's own threshold, and the one at FAR 0.1 %: from the impostor pairs of the originals where people
+    are ``known`` and pairs are many enough, else a fixed one.
+    """
     own = metrics.Interval(recognizer.threshold, recognizer.threshold, recognizer.threshold, 0)
     seen = [(o.look.embedding, o.identity) for o in originals if o.look is not None]
     at_far = metrics.NOTHING
