@@ -238,7 +238,8 @@ class _Ground:
             for done, original in enumerate(self.photos, start=1):
                 kept = _Kept(remote)
                 # a peer has no recover, and a plan without recoveries never asks for it
-                plain.measured.append(self._tried(cast(Engine, kept), original, plan, contender.name, show))
+                measured = self._tried(cast(Engine, kept), original, plan, contender.name, show)
+                plain.measured.append(_with_own_seconds(measured, kept.seconds))
                 for tier, taken in sealed.items():
                     assert files
                     engine = Sealed(cast(Engine, kept), files, original.file, tier, Path(work) / "sealed.png")
@@ -319,11 +320,16 @@ class _Taken:
 
 
 class _Kept:
-    """An engine that keeps what it made of one photo under each key, so that tiers need no second rendering."""
+    """An engine that keeps what it made of one photo under each key, so that tiers need no second rendering.
+
+    Attributes:
+        seconds: what each of its answers took a face, as "anonymize" and "recover", in order.
+    """
 
     def __init__(self, engine: Remote) -> None:
         self._engine = engine
         self._made: dict[Key, Any] = {}
+        self.seconds: dict[str, list[float]] = {}
 
     def anonymize(
         self,
@@ -339,11 +345,15 @@ class _Kept:
         """As the engine; what else :mod:`anonface.batch` says must be its defaults."""
         assert (tuple(boxes), kdf, faces, faceless) == ((), None, "all", False)
         if key not in self._made:
-            self._made[key] = self._engine.anonymize(pixels, key, consistent=consistent)
+            self._made[key] = self._timed("anonymize", self._engine.anonymize(pixels, key, consistent=consistent))
         return self._made[key]
 
     def recover(self, pixels: Pixels, key: Key, header: None) -> Any:
-        return self._engine.recover(pixels, key, header)
+        return self._timed("recover", self._engine.recover(pixels, key, header))
+
+    def _timed(self, what: str, result: Any) -> Any:
+        self.seconds.setdefault(what, []).append(self._engine.seconds / max(1, len(result.faces)))
+        return result
 
 
 @dataclass(frozen=True)
@@ -418,6 +428,17 @@ def _refusals() -> Iterator[None]:
 
 def _pixels(file: Path) -> Pixels:
     return read_photo(file.read_bytes(), name=str(file)).pixels
+
+
+def _with_own_seconds(measured: Measured, seconds: Mapping[str, Sequence[float]]) -> Measured:
+    """What an engine took itself, in place of what was waited for it: pixels take their time from process to process.
+
+    A trial notes the seconds of every call that gave a result, in order, and so does :class:`_Kept`.
+    """
+    for what, taken in seconds.items():
+        rows = measured.samples[what]
+        measured.samples[what] = [(key, own) for (key, _), own in zip(rows, taken, strict=True)]
+    return measured
 
 
 def _with_networks(sealed: Measured, plain: Measured) -> Measured:

@@ -6,6 +6,7 @@ import contextlib
 import math
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -37,6 +38,10 @@ class Remote:
     Raises:
         AnonfaceError: as ``make`` raises it.
         DeviceError: the process ended, for instance for want of memory.
+
+    Attributes:
+        about: what ``describe`` said.
+        seconds: what the last answer took over there, without its way here.
     """
 
     def __init__(self, name: str, make: Callable[[], Any], describe: Callable[[Any], Facts]) -> None:
@@ -46,6 +51,7 @@ class Remote:
         self._process.start()
         there.close()
         try:
+            self.seconds = 0.0
             self.about: Facts = self._answer()
         except BaseException:
             self.close()
@@ -87,6 +93,7 @@ class Remote:
             raise DeviceError(
                 f"the process of {self.name} ended with exit code {self._process.exitcode}", "is there enough memory?"
             ) from None
+        answer, self.seconds = answer
         if isinstance(answer, AnonfaceError):
             raise answer
         return answer
@@ -117,12 +124,15 @@ def _serve(make: Callable[[], Any], describe: Callable[[Any], Facts], end: Conne
     with contextlib.suppress(EOFError, OSError), contextlib.redirect_stdout(sys.stderr):
         try:
             engine = make()
-            end.send(dict(describe(engine)))
+            end.send((dict(describe(engine)), 0.0))
         except AnonfaceError as error:
-            end.send(error)
+            end.send((error, 0.0))
             return
         while True:
-            end.send(_done(engine, *end.recv()))
+            question = end.recv()
+            started = time.perf_counter()
+            answer = _done(engine, *question)
+            end.send((answer, time.perf_counter() - started))
 
 
 def _done(engine: Any, what: str, *given: Any) -> Any:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -53,6 +54,18 @@ class Dotting(Returning):
         dotted = pixels.copy()
         dotted[0, 0] = 0
         return Outcome(dotted)
+
+
+class Sluggish(Returning):
+    """Is slow the first time."""
+
+    def __init__(self):
+        self.seconds = 1.0
+
+    def anonymize(self, pixels, key, *, consistent):
+        time.sleep(self.seconds)
+        self.seconds = 0
+        return Outcome(pixels)
 
 
 class Mortal(Returning):
@@ -132,6 +145,11 @@ def test_who_only_hides_from_the_detector_is_caught(ground):
     assert cells(made, "dotting")["matched where the face was ↓"] == "100 % (100 to 100)"
 
 
+def test_the_first_call_of_a_process_is_not_counted(ground):
+    made = compare([peer("sluggish", Sluggish)], **ground, plan=Plan(1), limit=1)
+    assert [value < 0.9 for _, _, value in made.rows[0].report.samples["anonymize"]] == [True]
+
+
 def test_a_face_that_is_gone(found):
     report = found.rows["blackening"].report
     assert report.rate("anonymized: matched to the original").value == 0
@@ -148,6 +166,13 @@ def test_a_peer_is_never_asked_to_lead_back(found):
     assert "recover" not in row.report.samples and len(row.report.samples["anonymized"]) == 4
     assert [shown[column] for column in shown if "key" in column] == ["–", "–", "nothing"]
     assert shown["s a face to lead back ↓"] == "–" and float(shown["peak memory, MB ↓"]) > 10
+
+
+def test_every_call_has_its_seconds(found):
+    for name, calls in (("perfect", 12), ("hiding", 12), ("returning", 0)):
+        samples = found.rows[name].report.samples
+        assert len(samples.get("recover", ())) == calls
+        assert all(value > 0 for what in ("anonymize", "recover") for _, _, value in samples.get(what, ()))
 
 
 def test_an_engine_with_a_key_is_tried_as_ever(found):
