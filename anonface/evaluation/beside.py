@@ -32,7 +32,7 @@ from anonface.evaluation.judges import IDENTITIES, Judges, Original, Split, of_s
 from anonface.evaluation.peers import PEERS
 from anonface.evaluation.published import COMMON, FIGURES, PAPERS, Published
 from anonface.evaluation.remote import Facts, Remote
-from anonface.evaluation.report import Rate, Report, Threshold, strict_json
+from anonface.evaluation.report import Figure, Rate, Report, Threshold, strict_json
 from anonface.evaluation.run import match_thresholds
 from anonface.evaluation.summary import Summary, gathered
 from anonface.evaluation.trials import RIGHT, Engine, Measured, Plan, Result, evaluation_key, try_photo
@@ -295,12 +295,14 @@ class _Ground:
         people = {original.file.name: original.identity for original in self.photos}
         summary = Summary(samples, people, self.thresholds)
         rates = summary.rates()
+        figures = summary.figures(self.photos[0].found, self.judges.beholders)
         placed = np.array([value for _, _, value in samples[PLACED]])
         if not np.isnan(placed).any():
             who = [people[file] for file, _, _ in samples[PLACED]]
             at = tuple(metrics.match_rate(placed, who, t.interval.value) for t in self.thresholds)
             rates.append(Rate(f"{PLACED}: matched to the original", "lower", 0, at))
-        figures = summary.figures(self.photos[0].found, self.judges.beholders)
+            mean = metrics.clustered_mean(placed, who)
+            figures.append(Figure(f"{PLACED}: mean distance", "higher", "distance", mean))
         refused = {"refused": sum(photo.refused for photo in photos)}
         return Report(refused, self.thresholds, rates, figures, samples)
 

@@ -89,6 +89,7 @@ def _parts(rows: Sequence[Row]) -> dict[str, list[Column]]:
         "Who is still recognised": [
             ("matched to the original ↓", lambda row: _with_bounds(row, f"{ANONYMIZED}: matched to the original")),
             ("matched where the face was ↓", lambda row: _with_bounds(row, f"{PLACED}: matched to the original")),
+            ("mean distance there ↑", lambda row: _mean(row, f"{PLACED}: mean distance", 2)),
             ("other photos matched ↓", lambda row: _percent([_rate(row, f"{ANONYMIZED}: matched to other photos")])),
         ],
         "What is left of use": [

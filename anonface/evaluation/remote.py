@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.errors import AnonfaceError, DeviceError
+from anonface.errors import AnonfaceError, DeviceError, UsageError
 from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]
@@ -37,6 +37,7 @@ class Remote:
 
     Raises:
         AnonfaceError: as ``make`` raises it.
+        UsageError: a library that it needs cannot be loaded.
         DeviceError: the process ended, for instance for want of memory.
 
     Attributes:
@@ -127,6 +128,9 @@ def _serve(make: Callable[[], Any], describe: Callable[[Any], Facts], end: Conne
             end.send((dict(describe(engine)), 0.0))
         except AnonfaceError as error:
             end.send((error, 0.0))
+            return
+        except ImportError as error:
+            end.send((UsageError(f"it cannot be loaded: {error}", "install again what it is made of"), 0.0))
             return
         while True:
             question = end.recv()

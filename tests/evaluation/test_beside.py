@@ -134,7 +134,7 @@ def test_a_peer_that_returns_its_input_is_caught(found):
         assert report.rate(title).value == 1.0
     shown = cells(found.comparison, "returning")
     assert shown["matched to the original ↓"] == shown["matched where the face was ↓"] == "100 % (100 to 100)"
-    assert shown["other photos matched ↓"] == "100 %"
+    assert shown["other photos matched ↓"] == "100 %" and shown["mean distance there ↑"] == "0.00"
     assert shown["PSNR, SSIM in the face"] == "100.0 dB, 1.00"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from anonface.errors import DeviceError, NoFaceError, WeightsError
+from anonface.errors import DeviceError, NoFaceError, UsageError, WeightsError
 from anonface.evaluation.remote import Remote, peak_memory
 from anonface.keys import Key
 
@@ -49,6 +49,10 @@ def absent():
     raise WeightsError("no weights", "bring some")
 
 
+def broken():
+    raise ImportError("libGL.so.1: cannot open shared object file")
+
+
 def described(engine):
     return {"kind": type(engine).__name__}
 
@@ -80,6 +84,8 @@ def test_its_memory_is_its_own():
 def test_what_cannot_be_made_is_told_as_it_was():
     with pytest.raises(WeightsError, match="no weights"):
         Remote("absent", absent, described)
+    with pytest.raises(UsageError, match=r"cannot be loaded: libGL\.so\.1"):
+        Remote("broken", broken, described)
 
 
 def test_a_process_that_ends_is_told(capfd):
