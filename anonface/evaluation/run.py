@@ -33,6 +33,7 @@ from anonface.evaluation.judges import (
 from anonface.evaluation.perception import Features
 from anonface.evaluation.recognition import recognitions
 from anonface.evaluation.recognizers import Recognizer
+from anonface.evaluation.remote import peak_memory
 from anonface.evaluation.report import Figure, Report, Threshold
 from anonface.evaluation.summary import Summary, gathered
 from anonface.evaluation.trials import Engine, Plan, Show, try_photo
@@ -73,7 +74,7 @@ def evaluate(
         judges, originals: loaded and looked at beforehand, to spare repeated evaluations the work.
         progress: called with (photos done, photos in all) after each photo of the split.
         show: called for the first key of each photo with what it looks like: original, anonymized, recovered,
-            recovered with an unrelated key; black where the engine refused.
+            recovered with an unrelated key; black where the engine refused. Where nothing is recovered, the first two.
         about: what the engine is, for the report's settings and the journal.
         journal: a file that keeps what was measured. Photos that it holds already are not measured again; it goes on
             with more photos (``limit``, ``split``), and refuses whatever would change a measurement.
@@ -102,7 +103,7 @@ def evaluate(
         raise UsageError(f"split {split!r} needs {folder / IDENTITIES}", "columns: file,identity")
     files = set(of_split(photos_of(folder), split)[:limit])
     chosen = [original for original in originals if original.file in files]
-    thresholds = _thresholds(judges.recognizer, originals, known)
+    thresholds = match_thresholds(judges.recognizer, originals, known)
     judged = [original for original in chosen if original.look is not None]
     book = Journal(journal, _settings(judges, originals, plan, mute, elsewhere, about or {}))
     done = book.measured()
@@ -154,6 +155,7 @@ def evaluate(
             "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
             "refused by the engine": sum(photo.refused for photo in photos),
             "seconds of this run": round(time.monotonic() - started, 1),
+            "peak memory of this process, GB": round(peak_memory() / 1e9, 2),
             **(about or {}),
         },
         thresholds=thresholds,
@@ -194,8 +196,9 @@ def _settings(
     }
 
 
-def _thresholds(recognizer: Recognizer, originals: Sequence[Original], known: bool) -> tuple[Threshold, ...]:
-    """The recognizer's own, and one for each false accept rate: measured here, or what it was elsewhere."""
+def match_thresholds(recognizer: Recognizer, originals: Sequence[Original], known: bool) -> tuple[Threshold, ...]:
+    """The recognizer's own, and one for each false accept rate: from the impostor pairs of the originals where people
+    are ``known`` and pairs are many enough, else what it was elsewhere."""
     fixed = lambda value: metrics.Interval(value, value, value, 0)  # noqa: E731
     found = [Threshold(f"{recognizer.name}'s own", fixed(recognizer.threshold))]
     seen = [(o.look.embedding, o.identity) for o in originals if o.look is not None]

