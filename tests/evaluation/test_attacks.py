@@ -5,7 +5,13 @@ from skimage import data
 from anonface.errors import UsageError
 from anonface.evaluation.attacks import ATTACKS, chosen
 
-SMALLER = {"resize75": (0.75, 0.75), "resize50": (0.5, 0.5), "crop10": (0.9, 0.9)}
+SIZED = {
+    "resize75": (0.75, 0.75),
+    "resize50": (0.5, 0.5),
+    "crop10": (0.9, 0.9),
+    "screenshot": (0.85, 0.85),
+    "company": (1, 2),
+}
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +25,7 @@ def test_every_attack_changes_pixels_and_nothing_else(photo, name):
     after = ATTACKS[name](photo, 3)
     assert (photo == before).all()
     assert after.dtype == np.uint8 and after.flags.writeable
-    high, wide = SMALLER.get(name, (1.0, 1.0))
+    high, wide = SIZED.get(name, (1.0, 1.0))
     assert after.shape == (pytest.approx(high * 301, abs=1), pytest.approx(wide * 240, abs=1), 3)
     if after.shape == photo.shape:
         assert (after != photo).mean() > 0.1
@@ -53,9 +59,15 @@ def test_where_the_face_lies_afterwards_is_known(name):
     photo = np.zeros((400, 300, 3), np.uint8)
     photo[120:220, 80:140] = 200
     x, y, w, h = ATTACKS[name].moved((80, 120, 60, 100), photo.shape)
-    rows, columns = np.nonzero(ATTACKS[name](photo)[..., 1] > 100)
+    seen = ATTACKS[name](photo)
+    rows, columns = np.nonzero(seen[:, : seen.shape[1] // (2 if name == "company" else 1), 1] > 100)
     assert (columns.min(), rows.min()) == (pytest.approx(x, abs=1), pytest.approx(y, abs=1))
     assert (columns.max() + 1, rows.max() + 1) == (pytest.approx(x + w, abs=1), pytest.approx(y + h, abs=1))
+
+
+def test_company_is_the_photo_and_its_mirror_image(photo):
+    both = ATTACKS["company"](photo)
+    assert (both[:, : photo.shape[1]] == photo).all() and (both[:, ::-1][:, : photo.shape[1]] == photo).all()
 
 
 def test_attacks_are_chosen_by_name():
