@@ -1317,6 +1317,13 @@ def evaluate(
     journal: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep measurements here, and go on from those that it holds.")
     ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep what judges saw of untouched photos, embeddings of faces among it, for later runs.",
+        ),
+    ] = None,
     part: Annotated[
         str, typer.Option(metavar="K/N", help="Only every Nth photo: N processes share the work, and one journal.")
     ] = "1/1",
@@ -1354,6 +1361,8 @@ def evaluate(
         _check_page(report, overwrite)
     if journal:
         check_output(journal, overwrite=True)
+    if cache:
+        check_output(cache, overwrite=True)
     if (folder is None) == (synthetic is None):
         raise UsageError("name a folder of photos, or --synthetic N", "not both")
     if folder and not folder.is_dir():
@@ -1361,6 +1370,7 @@ def evaluate(
     from anonface.evaluation import embedders
     from anonface.evaluation import report as reports
     from anonface.evaluation.attacks import chosen
+    from anonface.evaluation.cache import Cache
     from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
     from anonface.evaluation.mute import without_identity
     from anonface.evaluation.page import COLUMNS, page
@@ -1389,7 +1399,11 @@ def evaluate(
         only = of_split(photos_of(photos), split)[:limit] if quick else None
         with _progress("originals", 0) as advance:
             originals = look_at_originals(
-                photos, judges, only=only, progress=lambda done, total: advance(done, "", total)
+                photos,
+                judges,
+                only=only,
+                progress=lambda done, total: advance(done, "", total),
+                look=Cache(cache, judges).original if cache else None,
             )
         settings = EngineSettings(
             backend, device, detector, parser, refine, own=_own_settings(free, model, transform, steps)

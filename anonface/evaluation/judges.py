@@ -216,6 +216,7 @@ def look_at_originals(
     *,
     only: Collection[Path] | None = None,
     progress: Progress | None = None,
+    look: Callable[[Path, str], Original] | None = None,
 ) -> list[Original]:
     """Look at every photo of a folder once; hand the list to several evaluations to spare them the work.
 
@@ -224,16 +225,17 @@ def look_at_originals(
         judges: made here when not given.
         only: look at these photos alone; what is said of other photos of a person, and thresholds, is then of them.
         progress: called with (photos done, photos in all).
+        look: takes the judges' place, a cache's for instance.
 
     Raises:
         UsageError: no photo there, or an identities.csv that does not name every photo.
         ImageError: a photo that cannot be read.
     """
     photos = {file: who for file, who in photos_of(folder).items() if only is None or file in only}
-    judges = judges or Judges()
+    look = look or (judges or Judges()).original
     originals = []
     for done, (file, identity) in enumerate(photos.items(), start=1):
-        originals.append(judges.original(file, identity))
+        originals.append(look(file, identity))
         if progress:
             progress(done, len(photos))
     return originals

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from anonface.errors import UsageError
@@ -37,7 +37,9 @@ from anonface.evaluation.remote import peak_memory
 from anonface.evaluation.report import Figure, Report, Threshold
 from anonface.evaluation.summary import Summary, gathered
 from anonface.evaluation.trials import Engine, Plan, Show, try_photo
+from anonface.evaluation.verdict import weaknesses
 
+GROSS = "gross weaknesses"
 LEFT_OUT = "other photos of the person, rank 1, thresholds measured here; each photo counts as a person"
 FAR_THRESHOLDS = {0.001: 0.588, 0.01: 0.650}
 """dlib's thresholds at these FAR on 175 in-the-wild photos of 40 people; used where a folder has too few pairs."""
@@ -115,10 +117,13 @@ def evaluate(
     )
     results = aside.try_photos(tried, left, gallery, plan, mute is not None) if aside else map(tried, left)
     features: dict[str, list[Features]] = {}
+    hidden = {}
     for number, measured in enumerate(results, start=1):
         book.add(measured)
         for name, vectors in measured.features.items():
             features.setdefault(name, []).extend(vectors)
+        if measured.hidden is not None:
+            hidden[measured.file] = measured.hidden
         if progress:
             progress(number, len(left))
     done = book.measured()
@@ -133,7 +138,7 @@ def evaluate(
         found = [o.found[detector] is not None for o in chosen]
         share = metrics.clustered_mean(found, [o.identity for o in chosen])
         figures.append(Figure(f"originals found by {detector}", "", "share", share))
-    return Report(
+    report = Report(
         settings={
             "date": datetime.date.today().isoformat(),
             "folder": str(folder),
@@ -159,13 +164,14 @@ def evaluate(
             **(about or {}),
         },
         thresholds=thresholds,
-        rates=summary.rates(),
+        rates=[*summary.rates(), *summary.crowd(hidden)],
         figures=figures,
         samples=samples,
         recognitions=recognitions(
             judges.embedders, samples, people, originals, known=known, backend=(about or {}).get("backend")
         ),
     )
+    return replace(report, settings={**report.settings, GROSS: "; ".join(weaknesses(report)) or "none seen"})
 
 
 def _settings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -28,6 +29,7 @@ from anonface.evaluation.trials import (
     TONE,
     TURN,
     TWO_KEYS,
+    TWO_PEOPLE,
     Measured,
     after,
     age_kept,
@@ -47,6 +49,9 @@ def gathered(photos: Iterable[Measured]) -> dict[str, list[tuple[str, int, float
         for name, rows in photo.samples.items():
             samples.setdefault(name, []).extend((photo.file, key, value) for key, value in rows)
     return samples
+
+
+Embedding = NDArray[np.float64]
 
 
 class Summary:
@@ -105,6 +110,19 @@ class Summary:
             title = f"{name}: mean distance" if unit == "distance" else name
             rows.append(Figure(title, better, unit, metrics.clustered_mean(*self._values(name))))
         return rows
+
+    def crowd(self, hidden: Mapping[str, Embedding]) -> list[Rate]:
+        """Whether hidden people are one another: embeddings by file, compared where two files show two people."""
+        pairs = [
+            (float(np.linalg.norm(hidden[a] - hidden[b])), self.people[a])
+            for a, b in itertools.combinations(hidden, 2)
+            if self.people[a] != self.people[b]
+        ]
+        if not pairs:
+            return []
+        distances, people = zip(*pairs, strict=True)
+        at = tuple(metrics.match_rate(distances, people, t.interval.value) for t in self.thresholds)
+        return [Rate(f"{TWO_PEOPLE}: matched to each other", "lower", 0, at)]
 
     def sets(self, features: Mapping[str, Sequence[Features]]) -> list[Figure]:
         """How far the faces of a result, as a set, are from the original ones; from two of each on."""

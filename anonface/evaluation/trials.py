@@ -31,7 +31,7 @@ Show = Callable[[Original, list[Pixels]], None]
 SEED_TEXT = "anonface evaluation 1"
 
 ANONYMIZED, RANDOM, ONE_BIT, RIGHT = "anonymized", "wrong key, random", "wrong key, one bit", "right key, from pixels"
-TWO_KEYS = "two keys"
+TWO_KEYS, TWO_PEOPLE = "two keys", "two people under their first keys"
 MUTE = "recovery without an identity code"
 YEARS = 10  # by which the apparent age may be off
 LANDMARKS, POINTS = "landmark shift, 68 points", "landmark shift, 5 points of MTCNN"
@@ -87,12 +87,14 @@ class Measured:
         samples: (key number, value) by name of the measurement; NaN where there was no face to measure.
         refused: how often the engine found no face.
         features: what sets of faces are compared by, [C] each, by the name of the result; never written anywhere.
+        hidden: the recognizer's embedding [d] of the face hidden under the first key; never written anywhere.
     """
 
     file: str
     samples: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     refused: int = 0
     features: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)
+    hidden: NDArray[np.float64] | None = None
 
     def add(self, name: str, key: int, value: float) -> None:
         self.samples.setdefault(name, []).append((key, float(value)))
@@ -176,6 +178,7 @@ def try_photo(
     """
     trial = _Trial(engine, mute, judges, original, gallery, plan, elsewhere)
     hidden = [trial.under_key(number, show) for number in range(plan.keys)]
+    trial.measured.hidden = None if hidden[0] is None else hidden[0].embedding
     for (i, a), (j, b) in itertools.combinations(enumerate(hidden), 2):
         trial.measured.add(TWO_KEYS, i, _distance(a, b))
         trial.likeness.between(trial.hidden[i], trial.hidden[j], TWO_KEYS, i)
