@@ -1383,8 +1383,8 @@ def evaluate(
     if attack_keys is None:
         attack_keys = 0 if quick and attacks is None else 1
     plan = Plan(keys or 4, attacks=chosen(attacks or "jpeg90"), attack_keys=attack_keys, recover_keys=recover_keys)
-    make_judges = partial(Judges, embedders=embedders.chosen(recognizers))
     rivals = _rivals(beside) if beside is not None else {}
+    make_judges = partial(Judges, embedders=embedders.chosen(recognizers))
     share = _part(part)
     if share[1] > 1 and not journal:
         raise UsageError(f"--part {part} needs a --journal, which the parts share")

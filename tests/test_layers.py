@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "cluster": {"errors", "imagefile", "journal", "batch"},
     "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "faces.parse", "backends"},
     "evaluation": {
-        *{"errors", "keys", "container", "carriers", "imagefile"},
+        *{"errors", "torchvision_adapter", "keys", "container", "carriers", "imagefile"},
         *{"weights", "models", "faces", "backends", "pipeline"},
     },
     "__init__": {"keys", "pipeline", "batch"},

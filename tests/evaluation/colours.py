@@ -71,7 +71,7 @@ class Reddish:
 class WholePictures(Judges):
     """The face fills the photo, but for a black one; only the recognizer looks for it."""
 
-    def __init__(self, recognizer, beholders):
+    def __init__(self, recognizer, beholders, embedders=()):
         self.recognizer, self.beholders, self.absent = recognizer, beholders, []
 
     def found(self, rgb, box, look):

@@ -51,4 +51,5 @@ def test_without_weights_a_beholder_is_left_out(monkeypatch):
 
     monkeypatch.setattr(beholders.weights, "graph", graph)
     judges = Judges(recognizer=object())
-    assert judges.beholders == [] and judges.absent == ["faceres", "gear"]
+    assert judges.beholders == [] and judges.gaze is None and judges.expression is None
+    assert judges.absent[:4] == ["faceres", "gear", "iris-landmarks", "emotion"]
