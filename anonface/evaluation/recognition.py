@@ -77,6 +77,7 @@ def _rows(
             len(distances),
             int(np.isnan(distances).sum()),
             metrics.clustered_mean(distances, who),
+            metrics.clustered_mean(1 - distances**2 / 2, who),  # between unit vectors
             tuple(metrics.match_rate(distances, who, limit, missing_matches=missing_matches) for limit in limits),
         )
 

@@ -70,6 +70,7 @@ class RecognitionRow:
         title, better, undetected: as of :class:`Rate`.
         n: number of measurements.
         distance: their mean, where there was a face.
+        cosine: the mean cosine of the same pairs, as papers have it.
         at: the share matched, one interval a threshold of the table, in its order.
     """
 
@@ -78,6 +79,7 @@ class RecognitionRow:
     n: int
     undetected: int
     distance: Interval
+    cosine: Interval
     at: tuple[Interval, ...]
 
 
@@ -184,13 +186,16 @@ def _recognition_grid(table: Recognition) -> Grid:
             row.title,
             ARROWS[row.better],
             _text(row.distance, "distance"),
+            _text(row.cosine, ""),
             *(_text(i, "rate") for i in row.at),
             str(row.n),
             str(row.undetected),
         )
         for row in table.rows
     )
-    return Grid(f"By {table.recognizer}, {seen}", ("", "", "mean distance", *limits, "of", "not found"), rows)
+    return Grid(
+        f"By {table.recognizer}, {seen}", ("", "", "mean distance", "mean cosine", *limits, "of", "not found"), rows
+    )
 
 
 def tables(report: Report) -> list[Table]:

@@ -50,11 +50,21 @@ def test_an_engine_that_changes_nothing_fails_every_row(folder):
     report = evaluate(Untouched(), folder, Plan(2), judges=judging(hue("hue")))
     for title in ROWS:
         assert row(report, title).at[0].value == 1.0 and row(report, title).distance.value == 0
+        assert row(report, title).cosine.value == 1.0
     assert row(report, "two keys").n == 8 and row(report, "anonymized").n == 16
     for title in ("original", "anonymized", "right key, from pixels"):
         others = row(report, f"{title}: matched to other photos")
         assert others.at[0].value == 1.0 and others.n == (8 if title == "original" else 16)
     assert report.settings["further recognizers"] == "hue"
+
+
+def test_cosines_are_those_of_the_same_pairs(folder):
+    judges = judging(hue("hue"))
+    report = evaluate(Untouched(), folder, Plan(1), judges=judges)
+    originals = look_at_originals(folder, judges)
+    pairs = [(a, b) for a in originals for b in originals if a.identity == b.identity and a.file != b.file]
+    cosines = [float(a.embeddings["hue"] @ b.embeddings["hue"]) for a, b in pairs]
+    assert row(report, "original: matched to other photos").cosine.value == pytest.approx(np.mean(cosines))
 
 
 def test_an_engine_that_does_everything_passes(folder):
