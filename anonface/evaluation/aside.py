@@ -15,7 +15,7 @@ import torch
 from anonface.errors import AnonfaceError
 from anonface.evaluation.judges import Judges, Original
 from anonface.evaluation.mute import without_identity
-from anonface.evaluation.trials import Measured, Plan, try_photo
+from anonface.evaluation.trials import Measured, Pixels, Plan, Show, try_photo
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Aside:
         gallery: Sequence[Original],
         plan: Plan,
         mute: bool,
+        show: Show | None = None,
     ) -> Iterator[Measured]:
         """Every photo's measurements: every second one by the other process, the others by ``tried``, in this one.
 
@@ -44,11 +45,12 @@ class Aside:
 
         Args:
             mute: whether to recover without an identity code as well.
+            show: called, in this process, with what the photos of the other one look like.
         """
         threads, spawn = torch.get_num_threads(), get_context("spawn")
         share = max(1, threads // 2)
         here, there = spawn.Pipe(duplex=False)
-        told = (self, there, photos[1::2], gallery, plan, mute, share)
+        told = (self, there, photos[1::2], gallery, plan, mute, show is not None, share)
         other = spawn.Process(target=_measure, args=told, daemon=True)
         other.start()
         there.close()
@@ -57,12 +59,8 @@ class Aside:
         try:
             for original in photos[::2]:
                 yield tried(original)
-                for measured in _received(here, wait=False):
-                    del left[measured.file]
-                    yield measured
-            for measured in _received(here, wait=True):
-                del left[measured.file]
-                yield measured
+                yield from _received(here, left, show, wait=False)
+            yield from _received(here, left, show, wait=True)
             yield from map(tried, left.values())
         finally:
             other.terminate()
@@ -70,11 +68,15 @@ class Aside:
             torch.set_num_threads(threads)
 
 
-def _received(end: Connection, wait: bool) -> Iterator[Measured]:
-    """What has been sent by now, or all until the other end is closed."""
+def _received(end: Connection, left: dict[str, Original], show: Show | None, wait: bool) -> Iterator[Measured]:
+    """What has been sent by now, or all until the other end is closed; it is ``left`` no more."""
     with contextlib.suppress(EOFError, OSError):
         while wait or end.poll():
-            yield end.recv()
+            measured, versions = end.recv()
+            original = left.pop(measured.file)
+            if show and versions:
+                show(original, versions)
+            yield measured
 
 
 def _measure(
@@ -84,6 +86,7 @@ def _measure(
     gallery: Sequence[Original],
     plan: Plan,
     mute: bool,
+    shown: bool,
     threads: int,
 ) -> None:
     """The second process: it ends when nobody listens any more, and leaves it to the first to say what went wrong."""
@@ -94,4 +97,7 @@ def _measure(
         silent = without_identity(engine) if mute else None
         judges = aside.judges()
         for original in photos:
-            end.send(try_photo(engine, judges, original, gallery, plan, silent))
+            seen: list[list[Pixels]] = []
+            keep: Show | None = (lambda _, versions, seen=seen: seen.append(versions)) if shown else None
+            measured = try_photo(engine, judges, original, gallery, plan, silent, keep)
+            end.send((measured, seen[0] if seen else None))

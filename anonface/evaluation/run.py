@@ -81,8 +81,7 @@ def evaluate(
         journal: a file that keeps what was measured. Photos that it holds already are not measured again; it goes on
             with more photos (``limit``, ``split``), and refuses whatever would change a measurement.
         part: (k, n) measures the k-th of every n photos, so that n processes on one journal share the work.
-        aside: a second process takes every second photo of these; ``show`` is not called for those, and nothing is
-            recovered ``elsewhere``.
+        aside: a second process takes every second photo of these; nothing is recovered ``elsewhere`` there.
         elsewhere: the name of another device and the same engine on it, which recovers what this one hid.
 
     Returns:
@@ -115,7 +114,7 @@ def evaluate(
     tried = functools.partial(
         try_photo, engine, judges, gallery=gallery, plan=plan, mute=mute, show=show, elsewhere=elsewhere
     )
-    results = aside.try_photos(tried, left, gallery, plan, mute is not None) if aside else map(tried, left)
+    results = aside.try_photos(tried, left, gallery, plan, mute is not None, show) if aside else map(tried, left)
     features: dict[str, list[Features]] = {}
     hidden = {}
     for number, measured in enumerate(results, start=1):

@@ -51,7 +51,8 @@ def distances(report):
 
 @pytest.mark.parametrize(("other", "here"), [(Perfect, 4), (Mortal, 6), (failing, 8)])
 def test_every_photo_is_measured_once_whatever_becomes_of_the_other_process(tmp_path, other, here):
-    folder, alone, engine, steps = coloured_people(tmp_path), Perfect(), Counting(), []
+    folder, alone, engine = coloured_people(tmp_path), Perfect(), Counting()
+    steps, pictures = [], {}
     journal = tmp_path / "run.jsonl"
     report = evaluate(
         engine,
@@ -61,9 +62,12 @@ def test_every_photo_is_measured_once_whatever_becomes_of_the_other_process(tmp_
         journal=journal,
         aside=Aside(other, JUDGES),
         progress=lambda done, total: steps.append((done, total)),
+        show=lambda original, versions: pictures.setdefault(original.file.name, versions),
     )
     assert engine.hidden == here
     assert steps == [(done, 8) for done in range(1, 9)]
+    assert sorted(pictures) == sorted(file.name for file in folder.glob("*.png"))
+    assert all((versions[0] == versions[2]).all() for versions in pictures.values())  # led back
     assert len(journal.read_text().splitlines()) == 1 + 8
     assert distances(report) == distances(evaluate(alone, folder, Plan(1), judges=JUDGES()))
 
