@@ -52,7 +52,7 @@ class Cache:
         return original
 
     def _who(self) -> list[object]:
-        return [VERSION, *self.judges.names(), *(embedder.name for embedder in self.judges.embedders)]
+        return [VERSION, *self.judges.names(), *(f"{e.name} {e.digest}" for e in self.judges.embedders)]
 
     def _read(self) -> dict[str, Mapping[str, Any]]:
         if not self.file.exists():
