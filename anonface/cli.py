@@ -1350,7 +1350,9 @@ def evaluate(
     from anonface.imagefile import check_output
 
     _check_options(False, False, offline)
-    if beside is not None and (journal or sheet or part != "1/1" or attacks or attack_keys or recover_on):
+    if beside is not None and (
+        journal or sheet or part != "1/1" or attacks not in (None, "none") or attack_keys or recover_on
+    ):
         raise UsageError(
             "--beside measures all at once, without attacks, and has its pictures in the --report",
             "leave out --journal, --part, --sheet, --attacks, --attack-keys and --recover-on",
@@ -1364,9 +1366,13 @@ def evaluate(
     if cache:
         check_output(cache, overwrite=True)
     if (folder is None) == (synthetic is None):
-        raise UsageError("name a folder of photos, or --synthetic N", "not both")
+        raise UsageError(
+            "name a folder of photos, or --synthetic N" + (", not both" if folder else ""),
+            "for example: evaluate album",
+        )
     if folder and not folder.is_dir():
-        raise UsageError(f"{str(folder)!r} is not a folder of photos")
+        what = "is a file" if folder.exists() else "is not there"
+        raise UsageError(f"{str(folder)!r} {what}; photos lie in a folder", "for example: evaluate album")
     from anonface.evaluation import embedders
     from anonface.evaluation import report as reports
     from anonface.evaluation.attacks import chosen

@@ -199,7 +199,8 @@ def compare(
         except (WeightsError, DeviceError, UsageError) as error:
             if contender.needed:
                 raise
-            missing[contender.name] = error.message + (f": {error.hint}" if error.hint else "")
+            hint = f"name its weights with --beside {contender.name}=FOLDER" if contender.recovers else error.hint
+            missing[contender.name] = error.message + (f": {hint}" if hint else "")
     settings: dict[str, str | int | float | None] = {
         "date": datetime.date.today().isoformat(),
         "folder": str(folder),

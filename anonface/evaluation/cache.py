@@ -59,8 +59,10 @@ class Cache:
             return {}
         try:
             lines = self.file.read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise OutputError(f"the cache {self.file} cannot be read: {error}") from error
+        except OSError as error:
+            raise OutputError(f"the cache {self.file} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{self.file} is no cache of an evaluation", "name a new file") from error
         seen, who = {}, self._who()
         for number, line in enumerate(lines):
             try:
@@ -68,7 +70,7 @@ class Cache:
                 if entry["judges"] == who:
                     seen[str(entry["photo"])] = entry
             except (ValueError, LookupError, TypeError) as error:
-                if number < len(lines) - 1:  # the last may have been cut short by a kill
+                if number < len(lines) - 1 or not number:  # the last may have been cut short by a kill
                     raise UsageError(f"{self.file} is no cache of an evaluation", "name a new file") from error
         return seen
 

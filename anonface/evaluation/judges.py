@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.errors import UsageError, WeightsError
+from anonface.errors import ImageError, UsageError, WeightsError
 from anonface.evaluation.beholders import BEHOLDERS, Beholder, Impression
 from anonface.evaluation.embedders import Embedder, at_hand
 from anonface.evaluation.perception import Distance, MobileNet, distances
@@ -229,15 +229,22 @@ def look_at_originals(
 
     Raises:
         UsageError: no photo there, or an identities.csv that does not name every photo.
-        ImageError: a photo that cannot be read.
+        ImageError: photos that cannot be read; it names them all.
     """
     photos = {file: who for file, who in photos_of(folder).items() if only is None or file in only}
     look = look or (judges or Judges()).original
-    originals = []
+    originals, unreadable = [], []
     for done, (file, identity) in enumerate(photos.items(), start=1):
-        originals.append(look(file, identity))
+        try:
+            originals.append(look(file, identity))
+        except ImageError as error:
+            unreadable.append((file.name, error))
         if progress:
             progress(done, len(photos))
+    if unreadable:
+        names = ", ".join(name for name, _ in unreadable)
+        message = f"{folder} holds files that are no usable photos: {names}"
+        raise ImageError(message, "take them out of the folder") from unreadable[0][1]
     return originals
 
 
@@ -251,7 +258,9 @@ def photos_of(folder: Path) -> dict[Path, str]:
     """
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES) if folder.is_dir() else []
     if not files:
-        raise UsageError(f"no photos in {folder}", "give a folder of JPEG, PNG or WebP files")
+        raise UsageError(
+            f"no photos in {folder}", "give a folder of JPEG, PNG or WebP files; subfolders are not searched"
+        )
     identities = _identities(folder / IDENTITIES, files)
     return {file: identities.get(file.name, file.name) for file in files}
 
@@ -267,11 +276,14 @@ def of_split(photos: Mapping[Path, str], split: Split) -> list[Path]:
 def _identities(file: Path, photos: Sequence[Path]) -> dict[str, str]:
     if not file.is_file():
         return {}
-    with file.open(newline="", encoding="utf-8-sig") as lines:
-        rows = csv.DictReader(lines)
-        if not {"file", "identity"} <= set(rows.fieldnames or ()):
-            raise UsageError(f"{file} lacks the columns file,identity")
-        named = {row["file"]: row["identity"] for row in rows}
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            rows = csv.DictReader(lines)
+            if not {"file", "identity"} <= set(rows.fieldnames or ()):
+                raise UsageError(f"{file} lacks the columns file,identity", "its first line has to be: file,identity")
+            named = {row["file"]: row["identity"] for row in rows}
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{file} is no CSV file in UTF-8", "save it anew as CSV with the encoding UTF-8") from error
     for photo in photos:
         if not named.get(photo.name):
             raise UsageError(f"{file} names nobody for {photo.name}", "every photo of the folder needs a line")

@@ -31,7 +31,7 @@ WIDTH, HEIGHT, FOOT = 560, 70, 16  # px, of a plot
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 72rem; margin: 2rem auto;
   padding: 0 1rem; }
-table { border-collapse: collapse; margin: 0 0 2rem; }
+table { border-collapse: collapse; margin: 0 0 2rem; display: block; overflow-x: auto; }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; }
 th:first-child, td:first-child { text-align: left; }
 figure { margin: 0 0 .8rem; }

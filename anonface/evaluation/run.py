@@ -37,7 +37,7 @@ from anonface.evaluation.remote import peak_memory
 from anonface.evaluation.report import Figure, Report, Threshold
 from anonface.evaluation.summary import Summary, gathered
 from anonface.evaluation.trials import Engine, Plan, Show, try_photo
-from anonface.evaluation.verdict import weaknesses
+from anonface.evaluation.verdict import verdict
 
 GROSS = "gross weaknesses"
 LEFT_OUT = "other photos of the person, rank 1, thresholds measured here; each photo counts as a person"
@@ -106,6 +106,8 @@ def evaluate(
     chosen = [original for original in originals if original.file in files]
     thresholds = match_thresholds(judges.recognizer, originals, known)
     judged = [original for original in chosen if original.look is not None]
+    if not judged:
+        raise UsageError(f"{judges.recognizer.name} finds no face on the photos chosen in {folder}")
     book = Journal(journal, _settings(judges, originals, plan, mute, elsewhere, about or {}))
     done = book.measured()
     left = [original for original in judged[part[0] - 1 :: part[1]] if original.file.name not in done]
@@ -137,6 +139,7 @@ def evaluate(
         found = [o.found[detector] is not None for o in chosen]
         share = metrics.clustered_mean(found, [o.identity for o in chosen])
         figures.append(Figure(f"originals found by {detector}", "", "share", share))
+    unseen = ", ".join(original.file.name for original in chosen if original.look is None)
     report = Report(
         settings={
             "date": datetime.date.today().isoformat(),
@@ -144,6 +147,7 @@ def evaluate(
             "set of photos": book.settings["set of photos"],
             "photos": len(chosen),
             "photos judged": len(judged),
+            **({"left out, no face for the judge": unseen} if unseen else {}),
             "of them in this run": len(left),
             "people": len({original.identity for original in judged}) if known else None,
             **({} if known else {f"left out, no {IDENTITIES}": LEFT_OUT}),
@@ -154,7 +158,7 @@ def evaluate(
             "seed text": plan.seed_text,
             "recognizer": judges.recognizer.name,
             "recognizer seen by a training loss": judges.recognizer.seen_by_loss,
-            "recovered on": elsewhere[0] if elsewhere else "the same device alone",
+            **({"recovered on, too": elsewhere[0]} if elsewhere else {}),
             "further recognizers": ", ".join(embedder.name for embedder in judges.embedders) or "none",
             "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
             "refused by the engine": sum(photo.refused for photo in photos),
@@ -170,7 +174,7 @@ def evaluate(
             judges.embedders, samples, people, originals, known=known, backend=(about or {}).get("backend")
         ),
     )
-    return replace(report, settings={**report.settings, GROSS: "; ".join(weaknesses(report)) or "none seen"})
+    return replace(report, settings={**report.settings, GROSS: verdict(report)})
 
 
 def _settings(

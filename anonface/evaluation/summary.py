@@ -52,6 +52,7 @@ def gathered(photos: Iterable[Measured]) -> dict[str, list[tuple[str, int, float
 
 
 Embedding = NDArray[np.float64]
+LEAST_OF_A_SET = 8
 
 
 class Summary:
@@ -125,12 +126,12 @@ class Summary:
         return [Rate(f"{TWO_PEOPLE}: matched to each other", "lower", 0, at)]
 
     def sets(self, features: Mapping[str, Sequence[Features]]) -> list[Figure]:
-        """How far the faces of a result, as a set, are from the original ones; from two of each on."""
+        """How far the faces of a result, as a set, are from the original ones; where there are enough of both."""
         rows = []
         real = features.get("original", ())
         for name in (ANONYMIZED, RANDOM, RIGHT):
             made = features.get(name, ())
-            if min(len(real), len(made)) < 2:
+            if min(len(real), len(made)) < LEAST_OF_A_SET:
                 continue
             mean, deviation = (1000 * value for value in kernel_distance(real, made))
             interval = metrics.Interval(mean, mean - deviation, mean + deviation, len(made))

@@ -14,6 +14,7 @@ from anonface.evaluation.trials import ANONYMIZED, MUTE, ONE_BIT, RANDOM, RIGHT,
 
 UNHIDDEN = 0.5  # of the hidden faces recognised
 SAME = 0.8  # of the pairs, of keys or of people, that give one person
+LEAST = 8  # measurements, below which a rate names nothing
 LEAKED = 0.2  # led back without the key
 KEYLESS = 0.5  # of the right key's rate reached by a wrong one
 
@@ -32,16 +33,17 @@ class Weakness:
 
 
 def _rate(report: Report, name: str, what: str = "matched to the original") -> float:
-    """A rate at the judge's own threshold; NaN, which no comparison holds for, where it was not measured."""
+    """A rate at the judge's own threshold; NaN, which no comparison holds for, where too little was measured."""
     try:
-        return report.rate(f"{name}: {what}").value
+        rate = report.rate(f"{name}: {what}")
     except KeyError:
         return math.nan
+    return rate.value if rate.n >= LEAST else math.nan
 
 
 def _any_key(report: Report) -> bool:
     right = _rate(report, RIGHT)
-    return right > LEAKED and max(_rate(report, RANDOM), _rate(report, ONE_BIT)) > KEYLESS * right
+    return right > LEAKED and any(_rate(report, name) > KEYLESS * right for name in (RANDOM, ONE_BIT))
 
 
 WEAKNESSES = (
@@ -65,6 +67,9 @@ WEAKNESSES = (
 )
 
 
-def weaknesses(report: Report) -> list[str]:
-    """The names of those that the report shows."""
-    return [weakness.name for weakness in WEAKNESSES if weakness.shows(report)]
+def verdict(report: Report) -> str:
+    """The names of those that the report shows; that it shows none, or that it says too little to tell."""
+    shown = [weakness.name for weakness in WEAKNESSES if weakness.shows(report)]
+    if math.isnan(_rate(report, ANONYMIZED)):
+        return f"untold: fewer than {LEAST} hidden faces"
+    return "; ".join(shown) or "none seen"

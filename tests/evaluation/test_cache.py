@@ -64,8 +64,9 @@ def test_a_line_cut_short_is_looked_at_anew(tmp_path, judges):
 
 def test_unusable_caches(tmp_path, judges):
     file = tmp_path / "cache.jsonl"
-    file.write_text("some\nnotes\n")
-    with pytest.raises(UsageError, match="no cache"):
-        Cache(file, judges)
+    for content in (b"some\nnotes\n", b"hello\n", b"\xff\xd8\xff"):
+        file.write_bytes(content)
+        with pytest.raises(UsageError, match="no cache"):
+            Cache(file, judges)
     with pytest.raises(OutputError, match="cannot be read"):
         Cache(tmp_path, judges)

@@ -146,7 +146,7 @@ def test_a_cache_spares_the_second_run_the_look(anonface, album, tmp_path, monke
 def test_another_device_recovers_too(anonface, album):
     options = ("evaluate", "album", "--keys", 1, "--limit", 2, "--attacks", "none", "--json")
     data = json.loads(anonface(*options, "--recover-on", "cpu")[1])
-    assert data["settings"]["recovered on"] == "cpu"
+    assert data["settings"]["recovered on, too"] == "cpu"
     rate = next(rate for rate in data["rates"] if "recovered on cpu" in rate["title"])
     assert rate["at"][0]["n"] == 2
     code, _, err = anonface(*options, "--beside", "all", "--recover-on", "cpu")
