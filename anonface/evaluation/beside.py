@@ -199,7 +199,9 @@ def compare(
         except (WeightsError, DeviceError, UsageError) as error:
             if contender.needed:
                 raise
-            hint = f"name its weights with --beside {contender.name}=FOLDER" if contender.recovers else error.hint
+            hint = error.hint
+            if hint and "--model" in hint:  # which names those of --backend
+                hint = f"name its weights with --beside {contender.name}=FOLDER"
             missing[contender.name] = error.message + (f": {hint}" if hint else "")
     settings: dict[str, str | int | float | None] = {
         "date": datetime.date.today().isoformat(),
