@@ -83,6 +83,10 @@ def weightless():
     raise WeightsError("no weights", "bring some")
 
 
+def hinted():
+    raise WeightsError("no weights", "name a folder with --model")
+
+
 def described(engine):
     return {"kind": type(engine).__name__}
 
@@ -225,6 +229,10 @@ def test_what_comes_back_otherwise_is_counted(ground):
 
 def test_what_is_missing_is_left_out_and_named(found, ground):
     assert found.comparison.left_out == {"lost": "never found", "weightless": "no weights: bring some"}
+    told = compare(
+        [Contender("hinted", hinted, described), peer("returning", Returning)], **ground, plan=Plan(1), limit=1
+    )
+    assert told.left_out == {"hinted": "no weights: name its weights with --beside hinted=FOLDER"}
     with pytest.raises(WeightsError, match="no weights"):
         compare([Contender("weightless", weightless, described, needed=True)], **ground, plan=Plan(1))
     alone = compare([peer("mortal", Mortal), peer("returning", Returning)], **ground, plan=Plan(1), limit=1)
