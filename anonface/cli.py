@@ -113,6 +113,10 @@ Transform = Annotated[
     Literal["mix", "sign"] | None, typer.Option(help="Of diffusion. mix: hides most. sign: as published.")
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="Of diffusion: DDIM steps each way; default 50.")]
+Compile = Annotated[
+    bool,
+    typer.Option("--compile", help="Of diffusion: torch.compile the network: minutes at first, then faster."),
+]
 Free = Annotated[
     str | None,
     typer.Option(metavar="sex,age,tone", help="Of ifadit: what the key may change too; else sex, age, tone are kept."),
@@ -427,6 +431,7 @@ def anonymize(
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
+    compiled: Compile = False,
     box: Annotated[
         list[str] | None,
         typer.Option(metavar="X,Y,W,H", help="A face that the detector misses, in pixels; repeatable."),
@@ -479,7 +484,7 @@ def anonymize(
     }
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     _spare([key_file, passphrase_file], [report, sheet, *(file for job in jobs for file in job.outputs)])
-    own = _own_settings(free, model, transform, steps)
+    own = _own_settings(free, model, transform, steps, compiled)
     engine = EngineSettings(backend, device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
     order = Order(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers)
     code, outcomes = _do(ctx, jobs, _anonymizing, keys, engine, options, order)
@@ -520,6 +525,7 @@ def recover(
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
+    compiled: Compile = False,
     faces: Faces = "all",
     keep_faces: KeepFaces = None,
     name: Name = None,
@@ -561,7 +567,7 @@ def recover(
     }
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     _spare([key_file, passphrase_file, *(job.sidecar for job in jobs)], [report, *(job.target for job in jobs)])
-    own = _own_settings(free, model, transform, steps)
+    own = _own_settings(free, model, transform, steps, compiled)
     engine = EngineSettings(backend, device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
     order = Order(overwrite, skip_existing, False, resume, report, runs_on, workers)
     return _do(ctx, jobs, _recovering, keys, engine, options, order)[0]
@@ -608,9 +614,11 @@ def _box(text: str) -> tuple[float, float, float, float]:
 Own = dict[str, str | int]  # settings that only some backends have
 
 
-def _own_settings(free: str | None, model: str | None, transform: str | None, steps: int | None) -> Own:
+def _own_settings(
+    free: str | None, model: str | None, transform: str | None, steps: int | None, compiled: bool = False
+) -> Own:
     """What was said of them."""
-    named = {"free": free, "model": model, "transform": transform, "steps": steps}
+    named = {"free": free, "model": model, "transform": transform, "steps": steps, "compile": compiled or None}
     return {name: value for name, value in named.items() if value is not None}
 
 

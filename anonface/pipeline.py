@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from anonface import anchor
 from anonface.backends.base import Backend, Imprinting, Parameter, build
 from anonface.container import FaceEntry, FaceReport, Header
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
@@ -162,6 +163,9 @@ class Engine:
         result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize)
         if isinstance(self.backend, Imprinting):
             result = self._imprint(result, cuts, keys, self.backend, consistent)
+        if consistent and self.backend.exact:
+            for cut, face_key in zip(cuts, keys, strict=True):
+                result = anchor.drop(result, cut.quad, (result != pixels).any(2), face_key)
         header = Header(
             backend=self.backend.name,
             parameters={**self.backend.parameters(), "parser": self.parser},
@@ -202,6 +206,9 @@ class Engine:
             backend, parser = self._fitting(header, pixels)
         synth = [face.quad for i, face in enumerate(found) if face.obstacle is None and i not in kept]
         keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
+        if header is None and backend.exact:
+            said = [anchor.read(pixels, quad, face_key) for quad, face_key in zip(synth, keys, strict=True)]
+            synth = [found_quad if quad is None else quad for quad, found_quad in zip(said, synth, strict=True)]
         cuts = [self._cut(pixels, quad, parser) for quad in synth]
         result = self._replace(pixels, cuts, keys, backend, backend.recover)
         return Recovered(result, header.reports() if header else _report(found, kept))
@@ -317,20 +324,23 @@ class Engine:
     ) -> Pixels:
         """Let the backend correct the finished faces, each looked at as recovery will: by the quads of the header, or
         where there will be none, by those that a search of the finished photo finds."""
-        found = [face.quad for face in self._locate(pixels, (), faceless=True)] if consistent and cuts else []
+        searched = consistent and bool(cuts) and not backend.exact  # an exact one's faces have anchors
+        found = [face.quad for face in self._locate(pixels, (), faceless=True)] if searched else []
         result = pixels
         for number, (cut, key) in enumerate(zip(cuts, keys, strict=True), start=1):
             self.watch("imprinting", number, len(cuts))
             quad = min(found, key=lambda q: float(np.abs(q - cut.quad).max()), default=cut.quad)
             if np.abs(quad - cut.quad).max() > SAME_FACE * align.side_of(cut.quad):
                 quad = cut.quad
-            shown = align.crop(result, cut.quad, len(cut.crop))
             frame = torch.from_numpy(align.frame(quad, cut.quad))[None].float()
-            faces, mask = _to_tensor(np.stack([shown, cut.crop])), torch.from_numpy(cut.soft)[None, None]
-            with _clear_memory_errors():
-                pattern = backend.imprint(faces[:1], faces[1:], mask, frame, key)
-            if pattern is not None:
-                result = blend.add(result, (127.5 * pattern)[0].permute(1, 2, 0).numpy(), cut.quad)
+            mask = torch.from_numpy(cut.soft)[None, None]
+            for _ in range(backend.corrections):
+                shown = align.crop(result, cut.quad, len(cut.crop))
+                faces = _to_tensor(np.stack([shown, cut.crop]))
+                with _clear_memory_errors():
+                    pattern = backend.imprint(faces[:1], faces[1:], mask, frame, key)
+                if pattern is not None:
+                    result = blend.add(result, (127.5 * pattern)[0].permute(1, 2, 0).numpy(), cut.quad)
         return result
 
 

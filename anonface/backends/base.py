@@ -61,6 +61,10 @@ class Backend(Protocol):
 class Imprinting(Protocol):
     """A backend that corrects finished photos, faintly, so that recovery reads what was meant."""
 
+    exact: bool
+    # How often it corrects a face, each time looking at what the correction before came to in the photo.
+    corrections: int
+
     def imprint(self, shown: Tensor, face: Tensor, mask: Tensor, frame: Tensor, key: FaceKey) -> Tensor | None:
         """What to add to one finished face, or None.
 

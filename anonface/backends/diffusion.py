@@ -30,9 +30,12 @@ from anonface.backends.arena import keep_large_buffers
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.ddim import Schedule, denoise, invert
 from anonface.backends.diffusion_files import load_model
-from anonface.errors import UsageError, WeightsError
+from anonface.backends.settling import SettlingParams, settle
+from anonface.errors import DeviceError, UsageError, WeightsError
 from anonface.keys import FaceKey
 from anonface.models.latent_diffusion import LatentDiffusion
+
+MEANT_AT_MOST = 64  # faces whose latents are kept until their photo is finished
 
 TRANSFORMS: dict[str, Callable[[Tensor, Tensor, FaceKey], Tensor]] = {"mix": keyed_noise.mix, "sign": keyed_noise.flip}
 BACKGROUNDS = ("noised", "trajectory")
@@ -50,18 +53,20 @@ class DiffusionSettings:
         transform: a key of TRANSFORMS.
         background: "trajectory", the inverted one of equation 5, or "noised", the clean one under noise of the key.
         iterations: network calls for each step of inversion.
+        settling: steps of a correction of the finished photo (``settling.py``); 0 leaves it as it is.
         control: whether the segmentation ControlNet steers both ways.
     """
 
     steps: int = 50
     transform: str = "mix"
     background: str = "noised"
-    iterations: int = 2
+    iterations: int = 4
+    settling: int = 12
     control: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> DiffusionSettings:
-        """From a parameter map; ``transform`` sets the defaults of ``background`` and ``iterations``.
+        """From a parameter map; ``transform`` sets the defaults of the others.
 
         Raises:
             UsageError: a setting that does not exist, or a value out of its range.
@@ -70,16 +75,17 @@ class DiffusionSettings:
         for name in settings:
             if name not in known:
                 raise UsageError(f"backend diffusion has no setting {name!r}", f"known: {', '.join(sorted(known))}")
-        paper = {"background": "trajectory", "iterations": 1} if settings.get("transform") == "sign" else {}
+        published = {"background": "trajectory", "iterations": 1, "settling": 0}
+        paper = published if settings.get("transform") == "sign" else {}
         chosen = replace(cls(), **{**paper, **settings})  # type: ignore[arg-type]
         for name, values in (("transform", tuple(TRANSFORMS)), ("background", BACKGROUNDS)):
             value = getattr(chosen, name)
             if value not in values:
                 raise UsageError(f"there is no {name} {value!r}", f"choose one of: {', '.join(values)}")
-        for name, most in (("steps", 1000), ("iterations", 100)):
+        for name, least, most in (("steps", 1, 1000), ("iterations", 1, 100), ("settling", 0, 100)):
             value = getattr(chosen, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-                raise UsageError(f"{name} must be a whole number from 1 to {most}, not {value!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                raise UsageError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
         if not isinstance(chosen.control, bool):
             raise UsageError(f"control is true or false, not {chosen.control!r}")
         return chosen
@@ -95,6 +101,7 @@ class Diffusion:
     name = "diffusion"
     exact = True
     together = True
+    corrections = 2
 
     def __init__(
         self, model: LatentDiffusion, device: torch.device | str = "cpu", settings: Settings | None = None
@@ -104,18 +111,43 @@ class Diffusion:
         self.model = model.to(self.device)
         self.resolutions: tuple[int, ...] = (model.resolution,)
         self._digest = b""
+        self._meant: dict[tuple[bytes, FaceKey], Tensor] = {}
+        self.correcting = SettlingParams()
         self._set(DiffusionSettings.of({"control": model.control is not None, **(settings or {})}))
 
     @classmethod
     def load(cls, device: torch.device | str, settings: Settings) -> Diffusion:
         """From files; the setting ``model`` says which, as ``diffusion_files.load_model`` takes it.
 
+        ``compile`` true hands the UNet to ``torch.compile``: worth its first minutes where many faces follow.
+
         Raises:
             UsageError, WeightsError: a setting or a file is wrong or missing.
+            DeviceError: nothing is there that could compile.
         """
-        others = {name: value for name, value in settings.items() if name != "model"}
+        others = {name: value for name, value in settings.items() if name not in ("model", "compile")}
         DiffusionSettings.of(others)  # before gigabytes are read
-        return cls(load_model(str(settings.get("model", ""))), device, others)
+        backend = cls(load_model(str(settings.get("model", ""))), device, others)
+        if settings.get("compile"):
+            backend.compile()
+        return backend
+
+    @torch.inference_mode()
+    def compile(self) -> None:
+        """Let ``torch.compile`` make the UNet's code for one face, now rather than at the first photo.
+
+        Raises:
+            DeviceError: it has no compiler: a CPU needs one for C++, CUDA needs Triton.
+        """
+        self.model.unet.compile()
+        try:
+            self.model.noise(torch.zeros(1, self.model.channels, self.model.side, self.model.side).to(self.device), 1)
+        except Exception as error:  # whatever a missing or broken compiler raises
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise DeviceError(
+                f"the network cannot be compiled here: {reason}",
+                "leave --compile out; it needs a C++ compiler on a CPU, and Triton on CUDA",
+            ) from error
 
     def _set(self, settings: DiffusionSettings) -> None:
         trained = self.model.diffusion.config.num_train_timesteps
@@ -163,26 +195,42 @@ class Diffusion:
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, to be seen where :meth:`visible` says."""
-        return self._walk(faces, masks, keys)
+        pictures, latents = self._walk(faces, masks, keys)
+        new = {_name(*face): meant for *face, meant in zip(faces, keys, latents[:, None], strict=True)}
+        self._meant = dict(list({**new, **self._meant}.items())[:MEANT_AT_MOST])
+        return pictures
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        return self._walk(faces, masks, keys)
+        return self._walk(faces, masks, keys)[0]
+
+    def imprint(self, shown: Tensor, face: Tensor, mask: Tensor, frame: Tensor, key: FaceKey) -> Tensor | None:
+        """A correction after which the finished face encodes to the latents that :meth:`anonymize` decoded."""
+        if self.settings.settling == 0:
+            return None
+        if _name(face[0], key) not in self._meant:
+            self.anonymize(face, mask, [key])
+        params = replace(self.correcting, steps=self.settings.settling)
+        room, meant = self.visible(mask).to(self.device), self._meant[_name(face[0], key)]
+        placed = (shown.to(self.device), room, meant, frame.to(self.device))
+        return settle(*placed, self.model.encode, params).to(shown.device)
 
     @torch.inference_mode()
-    def _walk(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
+    def _walk(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> tuple[Tensor, Tensor]:
+        """The pictures, and the latents that they were decoded from."""
         side = self.model.resolution
         if faces.shape[1:] != (3, side, side) or masks.shape[1:] != (1, side, side):
             raise ValueError(f"faces and masks must have {side} px, not {tuple(faces.shape)}, {tuple(masks.shape)}")
         if not len(faces) == len(masks) == len(keys):
             raise ValueError(f"{len(faces)} faces, {len(masks)} masks and {len(keys)} keys: one of each is needed")
         together = len(faces) if self.device.type == "cuda" else 1
-        results = []
+        pictures, everyone = [], []
         for start in range(0, len(faces), together):
             part = slice(start, start + together)
             clean = self.model.encode(faces[part].to(self.device))
             latents = self.turn(clean, self.cells(masks[part]).to(self.device), keys[part])
-            results.append(self.model.decode(latents).clamp(-1, 1).to(faces.device))
-        return torch.cat(results)
+            pictures.append(self.model.decode(latents).clamp(-1, 1).to(faces.device))
+            everyone.append(latents)
+        return torch.cat(pictures), torch.cat(everyone)
 
     @torch.inference_mode()
     def turn(self, clean: Tensor, cells: Tensor, keys: Sequence[FaceKey]) -> Tensor:
@@ -218,3 +266,8 @@ def fixed_region(side: int) -> Tensor:
     places = (torch.arange(side) + 0.5) / side
     x, y = ((places - centre) / axis for centre, axis in zip(REGION_CENTRE, REGION_AXES, strict=True))
     return y[:, None] ** 2 + x[None] ** 2 <= 1
+
+
+def _name(face: Tensor, key: FaceKey) -> tuple[bytes, FaceKey]:
+    """What tells one face under one key from all others."""
+    return hashlib.sha256(face.detach().cpu().contiguous().numpy().tobytes()).digest(), key

@@ -145,6 +145,13 @@ def mirrored(pictures: Tensor, rng: torch.Generator) -> Tensor:
     return torch.where(turned, pictures.flip(3), pictures)
 
 
+def cropped(pictures: Tensor, side: int, rng: torch.Generator) -> Tensor:
+    """A random square of each picture [B, C, S, S]; the squares' corners lie on a grid of 8 px."""
+    room = (pictures.shape[-1] - side) // 8 + 1
+    corners = (8 * torch.randint(room, (len(pictures), 2), generator=rng)).tolist()
+    return torch.stack([p[:, y : y + side, x : x + side] for p, (y, x) in zip(pictures, corners, strict=True)])
+
+
 def relit(faces: Tensor, rng: torch.Generator) -> Tensor:
     """Faces [B, 3, S, S] in [-1, 1] in another light, some of them grey; runs on the faces' device."""
 

@@ -5,6 +5,8 @@ Both are trained on faces that the generator draws on the training device itself
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
@@ -12,52 +14,76 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from anonface.backends.ddim import Schedule, denoise
-from anonface.backends.diffusion import fixed_region
 from anonface.models.attributes import MobileNetV2Features
 from anonface.models.latent_diffusion import LatentDiffusion
-from anonface.training.data import FacePool, rounded, tile
-from anonface.training.loop import Objective
+from anonface.training.data import FacePool, cropped, relit, rounded, tile
+from anonface.training.loop import Objective, mixed_precision
 
-AVERAGE_DECAY = 0.9995
+AVERAGE_DECAY = 0.999
+PIXEL_SPREAD = 0.27  # of the means of faces' pixels, counted from 0 to 1
 
 
 class AutoencoderObjective(Objective):
     """Trains the autoencoder to be idempotent: E(round(D(z))) is close to z, which is what recovery rests on.
 
-    Half of the latents of that loss are turned: inside the fixed region they are another face's, with noise, as the
-    key leaves them. Latents are drawn towards mean 0 and spread 1, which the noise schedule takes for granted.
+    Half of the latents of that loss are turned: in places they are another face's, with noise, as the key leaves
+    them. Latents are drawn towards mean 0 and spread 1, which the noise schedule takes for granted.
+
+    Args:
+        crop: side of the random squares that are learnt from, in px: the network is convolutional, and small pictures
+            make many steps. 0: whole faces.
+        repeat_every: that loss costs more than all others; it is taken every so many steps.
     """
 
-    def __init__(self, model: LatentDiffusion, features: MobileNetV2Features, faces: FacePool, batch: int = 4):
+    def __init__(
+        self,
+        model: LatentDiffusion,
+        features: MobileNetV2Features,
+        faces: FacePool,
+        batch: int = 4,
+        crop: int = 0,
+        repeat_every: int = 1,
+    ):
         self.model, self.features, self.faces, self.batch = model, features, faces, batch
-        self.region = fixed_region(model.side)
+        self.crop, self.repeat_every = crop or faces.side, repeat_every
 
     def modules(self) -> dict[str, nn.Module]:
         return {"diffusion-autoencoder": self.model.autoencoder}
 
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
-        faces = self.faces.draw(self.batch, rng)
-        with torch.autocast(faces.device.type, torch.bfloat16, enabled=faces.device.type == "cuda"):
+        faces = cropped(self.faces.draw(self.batch, rng), self.crop, rng)
+        faces = faces.contiguous(memory_format=torch.channels_last)
+        with mixed_precision(faces.device):
             latents = self.model.encode(faces)
-            turned = self._turned(latents.detach(), rng)
-            decoded, other = self.model.decode(latents), self.model.decode(turned)
-            again = self.model.encode(rounded(torch.cat([decoded, other]).float()))
+            decoded = self.model.decode(latents)
             perceived = [
                 (a - b).abs().mean() for a, b in zip(self.features(decoded), self.features(faces), strict=True)
             ]
+            repeated = self._repeated(latents, decoded, rng) if step % self.repeat_every == 0 else latents.new_zeros(())
         error = (decoded - faces).float()
         spread = latents.float().var((0, 2, 3), correction=0)
         return {
             "pixels": error.abs().mean(),
             "perceived": 0.1 * torch.stack(perceived).mean(),
-            "idempotent": (again - torch.cat([latents.detach(), turned])).float().square().mean(),
+            "idempotent": repeated,
             "unit": 0.1 * (latents.float().mean((0, 2, 3)).square() + (spread + 1e-6).log().square()).mean(),
             "_psnr": -10 * torch.log10(error.detach().square().mean() / 4),
         }
 
+    def _repeated(self, latents: Tensor, decoded: Tensor, rng: torch.Generator) -> Tensor:
+        """Mean square of E(round(D(z))) - z, over the faces' own latents and turned ones."""
+        turned = self._turned(latents.detach(), rng)
+        again = self.model.encode(rounded(torch.cat([decoded, self.model.decode(turned)]).float()))
+        return (again - torch.cat([latents.detach(), turned])).float().square().mean()
+
     def _turned(self, latents: Tensor, rng: torch.Generator) -> Tensor:
+        """Latents [B, C, S, S] with another picture's, and noise, in one ellipse each, which may reach beyond them."""
         other = latents.roll(1, 0) + 0.1 * torch.randn(latents.shape, generator=rng).to(latents)
-        return torch.where(self.region.to(latents.device), other, latents)
+        places = (torch.arange(latents.shape[-1]) + 0.5) / latents.shape[-1]
+        centre, axes = torch.rand(2, len(latents), 2, 1, generator=rng)
+        x, y = ((places - centre) / (0.2 + 0.5 * axes)).square().unbind(1)
+        region = (x[:, None, None, :] + y[:, None, :, None] <= 1).to(latents.device)
+        return torch.where(region, other, latents)
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
@@ -67,13 +93,70 @@ class AutoencoderObjective(Objective):
         return tile([faces, once, self.model.decode(self.model.encode(once))])
 
 
+def _averaged(average: Any, current: Any, steps: Tensor) -> None:
+    """An exponential moving average that soon forgets the random start, however short the run."""
+    decay = min(AVERAGE_DECAY, (1 + int(steps)) / (10 + int(steps)))
+    get_ema_multi_avg_fn(decay)(average, current, steps)
+
+
+@torch.no_grad()
+def start_from_block_means(autoencoder: nn.Module) -> None:
+    """Let an ``AutoencoderTiny`` begin as the plainest there is: latents are means of 8 x 8 px, decoded as they are.
+
+    Its blocks end in a rectifier and add to what passes through, so pictures, which it counts from 0 to 1, pass
+    unharmed; what the blocks add begins near nothing. Without that a thousand steps go by before it knows colours.
+    """
+    blocks = [m for m in autoencoder.modules() if hasattr(m, "fuse")]
+    for block in blocks:
+        block.conv[-1].weight.mul_(0.1)
+        block.conv[-1].bias.zero_()
+    for part in (autoencoder.encoder, autoencoder.decoder):
+        first, *middle, last = [m for m in part.layers if isinstance(m, nn.Conv2d)]
+        for conv in middle:
+            nn.init.dirac_(conv.weight)
+            if conv.stride == (2, 2):
+                corners = [conv.weight.roll(by, (2, 3)) for by in ((0, 0), (1, 0), (0, 1), (1, 1))]
+                conv.weight.copy_(torch.stack(corners).mean(0))
+            if conv.bias is not None:
+                conv.bias.zero_()
+        for conv in (first, last):
+            conv.weight[:3].zero_()
+            conv.weight[range(3), range(3), 1, 1] = 1
+            conv.bias[:3] = 0
+    encode, decode = autoencoder.encoder.layers[-1], autoencoder.decoder.layers[0]
+    encode.weight[:3] *= PIXEL_SPREAD**-1
+    encode.bias[:3] = -0.5 / PIXEL_SPREAD
+    decode.weight[:3] *= PIXEL_SPREAD
+    decode.bias[:3] = 0.5
+
+
+class LatentPool:
+    """Latents of faces, and of the same faces mirrored in another light, encoded once and added to without end."""
+
+    def __init__(self, model: LatentDiffusion, faces: FacePool) -> None:
+        self.model, self.faces = model, faces
+        self.latents = torch.empty(0, model.channels, model.side, model.side, device=faces.images.device)
+
+    @torch.no_grad()
+    def draw(self, count: int, rng: torch.Generator) -> Tensor:
+        """``count`` latents [count, C, S, S], after ``fresh`` faces were added, or ``count`` while there are few."""
+        new = self.faces.render(count if len(self.latents) < self.faces.size else self.faces.fresh, rng)
+        pictures = new.float() / 127.5 - 1
+        with mixed_precision(pictures.device):
+            encoded = self.model.encode(torch.cat([pictures, relit(pictures.flip(3), rng)]))
+        self.latents = torch.cat([self.latents, encoded.to(self.latents)])
+        chosen = torch.randint(len(self.latents), (count,), generator=rng)
+        return self.latents[chosen.to(self.latents.device)]
+
+
 class NoiseObjective(Objective):
     """Trains the UNet to predict the noise in latents, unconditionally (Ho et al. 2020); its moving average ships."""
 
     def __init__(self, model: LatentDiffusion, faces: FacePool, batch: int = 8) -> None:
         self.model, self.faces, self.batch = model, faces, batch
         model.autoencoder.requires_grad_(False)
-        average = AveragedModel(model.unet, multi_avg_fn=get_ema_multi_avg_fn(AVERAGE_DECAY))
+        self.latents = LatentPool(model, faces)
+        average = AveragedModel(model.unet, multi_avg_fn=_averaged)
         self.average = average.requires_grad_(False)
 
     def modules(self) -> dict[str, nn.Module]:
@@ -85,14 +168,10 @@ class NoiseObjective(Objective):
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         if step:
             self.average.update_parameters(self.model.unet)
-        faces = self.faces.draw(self.batch, rng)
-        diffusion = self.model.diffusion
-        with torch.autocast(faces.device.type, torch.bfloat16, enabled=faces.device.type == "cuda"):
-            with torch.no_grad():
-                latents = self.model.encode(faces).float()
-            noise = torch.randn(latents.shape, generator=rng).to(latents)
-            steps = torch.randint(diffusion.config.num_train_timesteps, (len(latents),), generator=rng)
-            steps = steps.to(latents.device)
+        latents, diffusion = self.latents.draw(self.batch, rng), self.model.diffusion
+        noise = torch.randn(latents.shape, generator=rng).to(latents)
+        steps = torch.randint(diffusion.config.num_train_timesteps, (len(latents),), generator=rng).to(latents.device)
+        with mixed_precision(latents.device):
             predicted = self.model.unet(diffusion.add_noise(latents, noise, steps), steps).sample
         return {"noise": F.mse_loss(predicted.float(), noise)}
 

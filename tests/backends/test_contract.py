@@ -115,6 +115,8 @@ def finished(case: Case, anonymized: Tensor, keys: list[FaceKey]) -> Tensor:
     shown = zip(anonymized.split(1), case.faces.split(1), case.masks.split(1), keys, strict=True)
     whole = torch.eye(2, 3)[None]
     patterns = [case.backend.imprint(*pictures, whole, key) for *pictures, key in shown]
+    if any(pattern is None for pattern in patterns):
+        return anonymized
     return rounded(anonymized + F.interpolate(torch.cat(patterns), anonymized.shape[-2:], mode="bicubic"))
 
 

@@ -1,0 +1,69 @@
+"""The anchor: a square's corners in the last bits of the face that was put there."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from anonface import anchor
+from anonface.faces import align
+from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+
+QUAD = align.snap_quad(np.array([[60.3, 40.1], [52.7, 180.9], [193.5, 188.5], [201.1, 47.7]]))
+
+
+def face_key(seed: int = 1) -> FaceKey:
+    return Key.from_bytes(bytes([seed]) * 32).face(CONSISTENT_SALT, "diffusion", 0)
+
+
+@pytest.fixture
+def photo() -> np.ndarray:
+    smooth = cv2.resize(np.random.default_rng(3).integers(0, 256, (12, 15, 3)).astype(np.uint8), (300, 240))
+    smooth[:100, :150] //= 8  # some of it black, where a step down would wrap around
+    return smooth
+
+
+def everywhere(photo: np.ndarray) -> np.ndarray:
+    return np.ones(photo.shape[:2], bool)
+
+
+def test_what_was_dropped_is_read_again_from_near_by(photo):
+    anchored = anchor.drop(photo, QUAD, everywhere(photo), face_key())
+    for shift in ((0, 0), (6, -4), (-7, 7)):
+        said = anchor.read(anchored, QUAD + shift, face_key())
+        assert said is not None and np.array_equal(said, QUAD)
+
+
+def test_a_wrong_key_an_untouched_photo_and_a_jpeg_say_nothing(photo):
+    anchored = anchor.drop(photo, QUAD, everywhere(photo), face_key())
+    assert anchor.read(anchored, QUAD, face_key(2)) is None
+    assert anchor.read(photo, QUAD, face_key()) is None
+    lossy = cv2.imdecode(cv2.imencode(".jpg", anchored, [cv2.IMWRITE_JPEG_QUALITY, 95])[1], cv2.IMREAD_COLOR)
+    assert anchor.read(lossy, QUAD, face_key()) is None
+
+
+def test_only_the_blue_of_changed_pixels_moves_and_by_one(photo):
+    changed = np.zeros(photo.shape[:2], bool)
+    changed[90:150, 90:150] = True
+    anchored = anchor.drop(photo, QUAD, changed, face_key())
+    moved = anchored.astype(int) - photo
+    assert moved[~changed].any() == 0 and moved[..., :2].any() == 0
+    assert abs(moved).max() == 1 and 0.4 < (moved[changed][:, 2] != 0).mean() < 0.6
+    said = anchor.read(anchored, QUAD, face_key())
+    assert said is not None and np.array_equal(said, QUAD)
+
+
+def test_a_grey_photo_stays_grey(photo):
+    grey = np.repeat(photo[..., :1], 3, 2)
+    anchored = anchor.drop(grey, QUAD, everywhere(photo), face_key())
+    assert (anchored == anchored[..., :1]).all() and not np.array_equal(anchored, grey)
+    assert anchor.read(anchored, QUAD, face_key()) is not None
+
+
+def test_a_face_of_64_px_and_one_that_reaches_beyond_the_photo_keep_theirs(photo):
+    for quad in (QUAD[0] + (QUAD - QUAD[0]) * 64 / 141, QUAD - (90, 60)):
+        snapped = align.snap_quad(quad)
+        anchored = anchor.drop(photo, snapped, everywhere(photo), face_key())
+        said = anchor.read(anchored, snapped + 1, face_key())
+        assert said is not None and np.array_equal(said, snapped)
