@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from anonface.backends.ddim import Schedule, denoise
 from anonface.models.attributes import MobileNetV2Features
 from anonface.models.latent_diffusion import LatentDiffusion
-from anonface.training.data import FacePool, cropped, relit, rounded, tile
+from anonface.training.data import FacePool, cropped, jitter, relit, rounded, tile
 from anonface.training.loop import Objective, mixed_precision
 
 AVERAGE_DECAY = 0.999
@@ -131,7 +131,10 @@ def start_from_block_means(autoencoder: nn.Module) -> None:
 
 
 class LatentPool:
-    """Latents of faces, and of the same faces mirrored in another light, encoded once and added to without end."""
+    """Latents of faces, and of the same faces mirrored, moved and in another light, encoded once.
+
+    While it holds fewer than the faces' ``size`` it takes as many at each draw as are drawn, later ``fresh`` ones.
+    """
 
     def __init__(self, model: LatentDiffusion, faces: FacePool) -> None:
         self.model, self.faces = model, faces
@@ -139,14 +142,17 @@ class LatentPool:
 
     @torch.no_grad()
     def draw(self, count: int, rng: torch.Generator) -> Tensor:
-        """``count`` latents [count, C, S, S], after ``fresh`` faces were added, or ``count`` while there are few."""
-        new = self.faces.render(count if len(self.latents) < self.faces.size else self.faces.fresh, rng)
-        pictures = new.float() / 127.5 - 1
-        with mixed_precision(pictures.device):
-            encoded = self.model.encode(torch.cat([pictures, relit(pictures.flip(3), rng)]))
-        self.latents = torch.cat([self.latents, encoded.to(self.latents)])
+        """``count`` latents [count, C, S, S] of those there are by now."""
+        if new := count if len(self.latents) < 2 * self.faces.size else self.faces.fresh:
+            self._add(self.faces.render(new, rng).float() / 127.5 - 1, rng)
         chosen = torch.randint(len(self.latents), (count,), generator=rng)
         return self.latents[chosen.to(self.latents.device)]
+
+    def _add(self, faces: Tensor, rng: torch.Generator) -> None:
+        pictures = torch.cat([faces, relit(jitter(faces.flip(3), rng), rng)])
+        with mixed_precision(pictures.device):
+            encoded = self.model.encode(pictures.contiguous(memory_format=torch.channels_last))
+        self.latents = torch.cat([self.latents, encoded.to(self.latents)])[-2 * self.faces.size :]
 
 
 class NoiseObjective(Objective):

@@ -94,6 +94,40 @@ def turn(folder: Path, **settings: object) -> torch.Tensor:
     return result
 
 
+def test_the_finished_face_settles_on_the_latents_that_were_meant():
+    backend = Diffusion(random_model(), settings={"steps": 2, "iterations": 1, "settling": 20})
+    face = gaussian_faces(1)
+    mask = torch.ones(1, 1, *face.shape[2:])
+    render = backend.anonymize(face, mask, [face_key()])
+    shown = render + 0.05 * torch.randn(render.shape, generator=torch.Generator().manual_seed(2))
+    whole = torch.eye(2, 3)[None]
+    pattern = backend.imprint(shown, face, mask, whole, face_key())
+    meant = backend._walk(face, mask, [face_key()])[1]
+
+    inside = backend.cells(mask).expand_as(meant)
+
+    @torch.no_grad()
+    def error(picture: torch.Tensor) -> float:
+        return float((backend.model.encode(picture) - meant)[inside].square().mean())
+
+    assert error(shown + pattern) < 0.65 * error(shown)  # an untrained autoencoder repeats nothing by itself
+    again = Diffusion(random_model(), settings=backend.settings.__dict__)  # which has not seen the face
+    assert torch.equal(again.imprint(shown, face, mask, whole, face_key()), pattern)
+    assert backend.under({"settling": 0}).imprint(shown, face, mask, whole, face_key()) is None
+
+
+def test_faces_under_one_key_settle_each_on_its_own_latents():
+    backend = Diffusion(random_model(), settings={"steps": 2, "iterations": 1, "settling": 2})
+    faces = gaussian_faces(2)
+    masks = torch.ones(2, 1, *faces.shape[2:])
+    renders = backend.anonymize(faces, masks, [face_key()] * 2)
+    whole = torch.eye(2, 3)[None]
+    both = [backend.imprint(renders[i : i + 1], faces[i : i + 1], masks[:1], whole, face_key()) for i in (0, 1)]
+    alone = Diffusion(random_model(), settings=backend.settings.__dict__)
+    assert torch.equal(both[1], alone.imprint(renders[1:], faces[1:], masks[:1], whole, face_key()))
+    assert not torch.equal(both[0], both[1])
+
+
 @pytest.mark.parametrize("transform", ["mix", "sign"])
 def test_the_authors_folder_runs(authors, transform):
     assert load_model(str(authors)).quantised

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tiny_diffusion import gaussian_model
 
+from anonface import anchor
 from anonface.backends import base
 from anonface.backends.diffusion import Diffusion
 from anonface.container import decode, encode
@@ -59,6 +62,18 @@ def test_the_right_key_brings_the_face_back_through_the_record(engine, photo, an
 def test_the_salt_is_fresh_unless_consistent(engine, photo, anonymized):
     first, second = (engine.anonymize(photo, KEY, consistent=True).pixels for _ in range(2))
     assert np.array_equal(first, second) and not np.array_equal(first, anonymized.pixels)
+
+
+def test_without_a_record_the_anchor_says_where_to_look(engine, photo, monkeypatch):
+    hidden = engine.anonymize(photo, KEY, consistent=True)
+    where = (hidden.pixels != photo).any(2)
+    a_little_off = [replace(face, quad=face.quad + np.array([2.5, -1.5])) for face in engine._locate(photo, ())]
+    monkeypatch.setattr(engine, "_locate", lambda *_: a_little_off)  # this model's faces are no faces
+    right, wrong = (engine.recover(hidden.pixels, key).pixels for key in (KEY, OTHER))
+    monkeypatch.setattr(anchor, "read", lambda *_: None)
+    lost = engine.recover(hidden.pixels, KEY).pixels
+    assert np.array_equal(right, engine.recover(hidden.pixels, KEY, hidden.header).pixels)
+    assert face_error(right, photo, where) < 0.75 * min(face_error(other, photo, where) for other in (wrong, lost))
 
 
 def test_other_settings_at_recovery_give_way_to_the_record(engine, anonymized):
