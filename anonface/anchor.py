@@ -1,14 +1,13 @@
 """The anchor: where an aligned square lay, said under the key by the last bits of the face that was put there.
 
 A backend that moves single pixels, or single cells of a latent, needs the very square again. A photo's record holds it;
-without a record the new face is searched for, and its landmarks lie a few pixels off the old one's. So the blue channel
+without a record a detector finds the new face, whose landmarks lie a few pixels off the old one's. So the blue channel
 of the new face, where a step of one is least seen, says the square's corners in its last bits, over and over. Without
 the key those bits are noise, and a wrong key reads nothing. They outlast lossless files alone, as such a recovery does.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 
 import numpy as np
@@ -26,7 +25,8 @@ NUMBER, NUMBERS = 22, 6  # bits of a coordinate in 1/16 px, counted from -65,536
 CHECK = 3  # bytes
 LENGTH = NUMBER * NUMBERS + 8 * CHECK
 ROW = 61  # places from one row to the next; no divisor of LENGTH
-CENTRE, WRITTEN, READ = np.array([0.5, 0.57]), np.array([0.22, 0.28]), np.array([0.18, 0.23])  # ellipses of the square
+CENTRE, AXES = np.array([0.5, 0.57]), np.array([0.22, 0.28])  # of the ellipse of the square that is written to
+BLOCK, PATCHES, STRIP = 8, (16, 24, 40), 256  # px, the last two multiples of the first
 
 
 def drop(photo: Pixels, quad: NDArray[np.float64], changed: Mask, key: FaceKey) -> Pixels:
@@ -39,7 +39,7 @@ def drop(photo: Pixels, quad: NDArray[np.float64], changed: Mask, key: FaceKey) 
             a grey pixel stays grey.
     """
     anchored = photo.copy()
-    y, x = _ellipse(photo.shape, quad, WRITTEN)
+    y, x = _ellipse(photo.shape, quad)
     y, x = y[changed[y, x]], x[changed[y, x]]
     place, flip = _places(key, x, y)
     wanted = _said(quad, key)[place] ^ flip
@@ -50,32 +50,58 @@ def drop(photo: Pixels, quad: NDArray[np.float64], changed: Mask, key: FaceKey) 
     return anchored
 
 
-def read(photo: Pixels, found: NDArray[np.float64], key: FaceKey) -> NDArray[np.float64] | None:
-    """The quad [4, 2] that a face's anchor says, or None where there is none under this key.
+def search(photo: Pixels, key: FaceKey) -> list[NDArray[np.float64]]:
+    """The quads [4, 2] of all anchors that a photo holds under a key, from top to bottom, wherever they are.
 
-    Args:
-        found: [4, 2], about where the face lies.
+    Every patch of the sides :data:`PATCHES` that lies within an anchor's ellipse says the whole of it.
     """
-    y, x = _ellipse(photo.shape, found, READ)
-    place, flip = _places(key, x, y)
-    votes = np.where(((photo[y, x, 2] & 1) == 1) ^ flip, 1, -1)
-    bits = np.bincount(place, votes, LENGTH) > 0
-    top_left, bottom_left, top_right = _numbers(bits[: NUMBER * NUMBERS]).reshape(3, 2) / align.SNAP
-    quad = np.stack([top_left, bottom_left, bottom_left + top_right - top_left, top_right])
-    said = _said(quad, key)
-    return quad if np.array_equal(said, bits) else None
+    found: dict[bytes, NDArray[np.float64]] = {}
+    farthest = 4 * align.SNAP * max(photo.shape)
+    for top in range(0, photo.shape[0], STRIP):  # some at a time: a photo has far more pixels than an anchor needs
+        tallies = _tallies(photo[top : top + STRIP + PATCHES[-1]], top, key)
+        sums = np.pad(tallies, ((1, 0), (1, 0), (0, 0))).cumsum(0).cumsum(1)
+        for side in (patch // BLOCK for patch in PATCHES):
+            patches = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
+            said = patches.reshape(-1, LENGTH) > 0
+            likely = (abs(_numbers(said)) < farthest).all(1)  # numbers out of noise are far greater, one in a million
+            for bits in said[likely]:
+                if np.array_equal(bits[NUMBER * NUMBERS :], _check(bits[: NUMBER * NUMBERS], key)):
+                    found[bits.tobytes()] = _quad(bits)
+    return sorted(found.values(), key=lambda quad: tuple(quad.mean(0)[::-1]))
+
+
+def _tallies(rows: Pixels, top: int, key: FaceKey) -> NDArray[np.int32]:
+    """What the pixels of each block say of each bit, votes for less votes against: [blocks down, across, LENGTH]."""
+    y, x = (side.ravel() for side in np.mgrid[: rows.shape[0], : rows.shape[1]])
+    place, flip = _places(key, x, top + y)
+    votes = np.where(((rows[..., 2].ravel() & 1) == 1) ^ flip, 1, -1)
+    down, across = (-(-side // BLOCK) for side in rows.shape[:2])
+    block = y // BLOCK * across + x // BLOCK
+    tallies = np.bincount(block * LENGTH + place, votes, down * across * LENGTH)
+    return tallies.astype(np.int32).reshape(down, across, LENGTH)
+
+
+def _quad(bits: Bits) -> NDArray[np.float64]:
+    top_left, bottom_left, top_right = _numbers(bits[None]).reshape(3, 2) / align.SNAP
+    return np.stack([top_left, bottom_left, bottom_left + top_right - top_left, top_right])
 
 
 def _said(quad: NDArray[np.float64], key: FaceKey) -> Bits:
     """The corners' coordinates and their check, [LENGTH]."""
     numbers = np.rint(quad[[0, 1, 3]] * align.SNAP).astype(np.int64).ravel() + (1 << (NUMBER - 1))
     bits = (numbers[:, None] >> np.arange(NUMBER) & 1).astype(bool).ravel()
-    check = hmac.new(key.derive("anchor check"), np.packbits(bits).tobytes(), hashlib.sha256).digest()[:CHECK]
-    return np.concatenate([bits, np.unpackbits(np.frombuffer(check, np.uint8)).astype(bool)])
+    return np.concatenate([bits, _check(bits, key)])
+
+
+def _check(bits: Bits, key: FaceKey) -> Bits:
+    digest = hmac.digest(key.derive("anchor check"), np.packbits(bits).tobytes(), "sha256")[:CHECK]
+    return np.unpackbits(np.frombuffer(digest, np.uint8)).astype(bool)
 
 
 def _numbers(bits: Bits) -> NDArray[np.int64]:
-    return (bits.reshape(NUMBERS, NUMBER).astype(np.int64) << np.arange(NUMBER)).sum(1) - (1 << (NUMBER - 1))
+    """Coordinates [N, NUMBERS] in 1/16 px of bits [N, LENGTH]."""
+    digits = bits[:, : NUMBER * NUMBERS].reshape(-1, NUMBERS, NUMBER)
+    return digits.astype(np.int64) @ (1 << np.arange(NUMBER)) - (1 << (NUMBER - 1))
 
 
 def _places(key: FaceKey, x: NDArray[np.int64], y: NDArray[np.int64]) -> tuple[NDArray[np.int64], Bits]:
@@ -84,13 +110,11 @@ def _places(key: FaceKey, x: NDArray[np.int64], y: NDArray[np.int64]) -> tuple[N
     return (x + ROW * y) % LENGTH, flips[y % TILE, x % TILE].astype(bool)
 
 
-def _ellipse(
-    shape: tuple[int, ...], quad: NDArray[np.float64], axes: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows and columns of the photo's pixels that lie in an ellipse of the square."""
+def _ellipse(shape: tuple[int, ...], quad: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and columns of the photo's pixels that lie in the ellipse of the square."""
     left, top = np.clip(np.floor(quad.min(0)), 0, shape[1::-1]).astype(int)
     right, bottom = np.clip(np.ceil(quad.max(0)), 0, shape[1::-1]).astype(int)
     y, x = (side.ravel() for side in np.mgrid[top:bottom, left:right])
     places = align.transform(align.photo_to_crop(quad, 1), np.stack([x, y], 1).astype(np.float64))
-    inside = (((places - CENTRE) / axes) ** 2).sum(1) <= 1
+    inside = (((places - CENTRE) / AXES) ** 2).sum(1) <= 1
     return y[inside], x[inside]

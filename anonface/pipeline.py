@@ -197,7 +197,9 @@ class Engine:
         """
         backend = self.backend
         kept: dict[int, str] = {}
-        if header is None:
+        if header is None and (anchors := self._anchored(pixels, key)):
+            found, salt, consistent, parser = anchors, CONSISTENT_SALT, True, self.parser
+        elif header is None:
             found = self._locate(pixels, ())
             kept = self._kept(pixels, found, faces)
             salt, consistent, parser = CONSISTENT_SALT, True, self.parser
@@ -206,12 +208,16 @@ class Engine:
             backend, parser = self._fitting(header, pixels)
         synth = [face.quad for i, face in enumerate(found) if face.obstacle is None and i not in kept]
         keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
-        if header is None and backend.exact:
-            said = [anchor.read(pixels, quad, face_key) for quad, face_key in zip(synth, keys, strict=True)]
-            synth = [found_quad if quad is None else quad for quad, found_quad in zip(said, synth, strict=True)]
         cuts = [self._cut(pixels, quad, parser) for quad in synth]
         result = self._replace(pixels, cuts, keys, backend, backend.recover)
         return Recovered(result, header.reports() if header else _report(found, kept))
+
+    def _anchored(self, pixels: Pixels, key: Key | PhotoKey) -> list[_Located]:
+        """The faces that an exact backend replaced, where their anchors say, whether or not a detector sees faces."""
+        if not self.backend.exact:
+            return []
+        quads = anchor.search(pixels, key.face(CONSISTENT_SALT, self.backend.name, 0))
+        return [_Located(_face_in(quad).box, quad, None) for quad in quads]
 
     def _fitting(self, header: Header, pixels: Pixels) -> tuple[Backend, str]:
         """The backend under the header's parameters, and the header's parser."""

@@ -70,7 +70,7 @@ def test_without_a_record_the_anchor_says_where_to_look(engine, photo, monkeypat
     a_little_off = [replace(face, quad=face.quad + np.array([2.5, -1.5])) for face in engine._locate(photo, ())]
     monkeypatch.setattr(engine, "_locate", lambda *_: a_little_off)  # this model's faces are no faces
     right, wrong = (engine.recover(hidden.pixels, key).pixels for key in (KEY, OTHER))
-    monkeypatch.setattr(anchor, "read", lambda *_: None)
+    monkeypatch.setattr(anchor, "search", lambda *_: [])
     lost = engine.recover(hidden.pixels, KEY).pixels
     assert np.array_equal(right, engine.recover(hidden.pixels, KEY, hidden.header).pixels)
     assert face_error(right, photo, where) < 0.75 * min(face_error(other, photo, where) for other in (wrong, lost))
