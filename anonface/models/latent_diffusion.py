@@ -62,7 +62,9 @@ OWN_AUTOENCODER: Config = {
     "latent_channels": 4,
     "scaling_factor": 1.0,
 }
-OWN_SCHEDULE: Config = FFHQ_SCHEDULE
+# The velocity is predicted, not the noise: at the noisy end, where the face's colours and outline are decided, a small
+# error of predicted noise is a large one of the face.
+OWN_SCHEDULE: Config = {**FFHQ_SCHEDULE, "prediction_type": "v_prediction"}
 
 # What is taken of a scheduler's configuration, whichever scheduler of diffusers it was written for.
 SCHEDULE_FIELDS = (
@@ -194,6 +196,10 @@ class LatentDiffusion(nn.Module):
             predicted = self.unet(latents, step, encoder_hidden_states=prompt).sample
         else:
             predicted = self.unet(latents, step).sample
+        return self.noise_of(predicted, latents, timestep)
+
+    def noise_of(self, predicted: Tensor, latents: Tensor, timestep: int) -> Tensor:
+        """What the schedule says is predicted (noise, velocity or clean latents), as noise."""
         if self.diffusion.config.prediction_type == "epsilon":
             return predicted
         kept = float(self.diffusion.alphas_cumprod[timestep])

@@ -93,14 +93,14 @@ class AutoencoderObjective(Objective):
         return tile([faces, once, self.model.decode(self.model.encode(once))])
 
 
-def _averaged(average: Any, current: Any, steps: Tensor) -> None:
+def _averaged(average: Any, current: Any, steps: Tensor | int) -> None:
     """An exponential moving average that soon forgets the random start, however short the run."""
     decay = min(AVERAGE_DECAY, (1 + int(steps)) / (10 + int(steps)))
     get_ema_multi_avg_fn(decay)(average, current, steps)
 
 
 @torch.no_grad()
-def start_from_block_means(autoencoder: nn.Module) -> None:
+def start_from_block_means(autoencoder: Any) -> None:
     """Let an ``AutoencoderTiny`` begin as the plainest there is: latents are means of 8 x 8 px, decoded as they are.
 
     Its blocks end in a rectifier and add to what passes through, so pictures, which it counts from 0 to 1, pass
@@ -111,7 +111,8 @@ def start_from_block_means(autoencoder: nn.Module) -> None:
         block.conv[-1].weight.mul_(0.1)
         block.conv[-1].bias.zero_()
     for part in (autoencoder.encoder, autoencoder.decoder):
-        first, *middle, last = [m for m in part.layers if isinstance(m, nn.Conv2d)]
+        convolutions: list[Any] = [m for m in part.layers if isinstance(m, nn.Conv2d)]
+        first, *middle, last = convolutions
         for conv in middle:
             nn.init.dirac_(conv.weight)
             if conv.stride == (2, 2):
@@ -156,7 +157,10 @@ class LatentPool:
 
 
 class NoiseObjective(Objective):
-    """Trains the UNet to predict the noise in latents, unconditionally (Ho et al. 2020); its moving average ships."""
+    """Trains the UNet to predict the velocity of latents, unconditionally; its moving average ships.
+
+    Velocity is sqrt(a) noise - sqrt(1 - a) clean latents at the share of signal a (Salimans and Ho 2022).
+    """
 
     def __init__(self, model: LatentDiffusion, faces: FacePool, batch: int = 8) -> None:
         self.model, self.faces, self.batch = model, faces, batch
@@ -179,7 +183,7 @@ class NoiseObjective(Objective):
         steps = torch.randint(diffusion.config.num_train_timesteps, (len(latents),), generator=rng).to(latents.device)
         with mixed_precision(latents.device):
             predicted = self.model.unet(diffusion.add_noise(latents, noise, steps), steps).sample
-        return {"noise": F.mse_loss(predicted.float(), noise)}
+        return {"velocity": F.mse_loss(predicted.float(), diffusion.get_velocity(latents, noise, steps))}
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
@@ -189,7 +193,7 @@ class NoiseObjective(Objective):
         noise = torch.randn(shape, generator=torch.Generator().manual_seed(99)).to(self.faces.images.device)
 
         def predict(latents: Tensor, timestep: int) -> Tensor:
-            return self.average.module(latents, timestep).sample
+            return self.model.noise_of(self.average.module(latents, timestep).sample, latents, timestep)
 
         everywhere = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=noise.device)
         nothing = [noise] * (len(schedule.timesteps) + 1)

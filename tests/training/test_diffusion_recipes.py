@@ -141,7 +141,7 @@ def test_the_noise_prediction_learns_and_its_average_ships():
     objective = NoiseObjective(small_model(), DrawnFaces(), batch=4)
     before = [p.clone() for p in objective.average.module.parameters()]
     history = descend(objective, 8, 2e-3)
-    assert history[-1]["noise"] < history[0]["noise"]
+    assert history[-1]["velocity"] < history[0]["velocity"]
     assert all(p.grad is None for p in objective.model.autoencoder.parameters())
     shipped = objective.deployable()["diffusion-unet"]
     moved = [not torch.equal(a, b) for a, b in zip(before, objective.average.module.parameters(), strict=True)]
