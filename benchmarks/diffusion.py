@@ -11,7 +11,9 @@ rate at which this machine multiplies large matrices.
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -151,6 +153,21 @@ def plain_loop(backend: Diffusion, faces: Tensor, signs: Tensor) -> Tensor:
     return model.decode(latents)
 
 
+def precisions(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
+    """What bfloat16 in the UNet would cost the way back, and what it would save: seconds for one turn of one face."""
+    model, cells = backend.model, backend.cells(masks).to(faces.device)
+    clean = model.encode(faces)
+    kind = faces.device.type
+    for hiding, leading_back in ((False, False), (True, True), (False, True)):
+        with torch.autocast(kind, torch.bfloat16, enabled=hiding):
+            other = backend.turn(clean, cells, keys).float()
+        with torch.autocast(kind, torch.bfloat16, enabled=leading_back):
+            back = backend.turn(other, cells, keys).float()
+            took = seconds(functools.partial(backend.turn, other[:1], cells[:1], keys[:1]), 1, faces.device)
+        names = ["bfloat16" if low else "float32" for low in (hiding, leading_back)]
+        yield *names, relative(back, clean, cells), f"{took:.2f}"
+
+
 def candidates(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
     """An attacker without the key, who has a thousand possible originals that differ inside the region alone.
 
@@ -212,6 +229,11 @@ def speeds(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[Face
     for name, way in ways.items():
         share = len(faces) if "together" in name else 1
         yield name, f"{seconds(way, 1, faces.device) / share:.2f}", f"{operations(way) / rate / share:.2f}"
+    started = time.perf_counter()
+    backend = copy.deepcopy(backend)
+    backend.compile()
+    yield "compiling", f"{time.perf_counter() - started:.2f}", ""
+    yield "mix, compiled", f"{seconds(lambda: backend.anonymize(face, mask, key), 1, faces.device):.2f}", ""
 
 
 @torch.inference_mode()
@@ -240,6 +262,7 @@ def main() -> None:
             recoveries,
             ("transform", "background", "iterations", "latents", "anonymized", "right", "mask moved", "wrong key"),
         ),
+        "precisions": (precisions, ("hiding", "leading back", "latents", "seconds")),
         "candidates": (candidates, ("transform", "correlation", "|z|", "norm")),
         "speeds": (speeds, ("way", "seconds", "floor")),
     }

@@ -10,8 +10,8 @@ Every transform is its own inverse, so anonymizing and recovering are one and th
 Two transforms, each with what fits it. ``sign`` is the paper's: signs flipped inside the parsed mask, the background's
 own inversion put back outside, one network call a step. ``mix`` also hides |z|, which a sign flip does not; because it
 couples all cells, its region is a fixed one of the aligned canvas. Around it the background's level t is its clean
-latent under noise drawn from the key. That trajectory both ends can rebuild; the inverted one they cannot, since
-inversion lets the face leak into it.
+latent under noise drawn from the key or, for a network that was trained so, the clean latent itself. That trajectory
+both ends can rebuild; the inverted one they cannot, since inversion lets the face leak into it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from anonface.models.latent_diffusion import LatentDiffusion
 MEANT_AT_MOST = 64  # faces whose latents are kept until their photo is finished
 
 TRANSFORMS: dict[str, Callable[[Tensor, Tensor, FaceKey], Tensor]] = {"mix": keyed_noise.mix, "sign": keyed_noise.flip}
-BACKGROUNDS = ("noised", "trajectory")
+BACKGROUNDS = ("clean", "noised", "trajectory")
 
 # The fixed region, an ellipse of the aligned canvas: centre and half axes as shares of the side, x before y.
 REGION_CENTRE, REGION_AXES = (0.5, 0.57), (0.27, 0.33)
@@ -51,7 +51,8 @@ class DiffusionSettings:
     Args:
         steps: DDIM steps each way.
         transform: a key of TRANSFORMS.
-        background: "trajectory", the inverted one of equation 5, or "noised", the clean one under noise of the key.
+        background: "trajectory", the inverted one of equation 5, "noised", the clean one under noise of the key, or
+            "clean", for networks that were trained to continue it.
         iterations: network calls for each step of inversion.
         settling: steps of a correction of the finished photo (``settling.py``); 0 leaves it as it is.
         control: whether the segmentation ControlNet steers both ways.
@@ -113,7 +114,10 @@ class Diffusion:
         self._digest = b""
         self._meant: dict[tuple[bytes, FaceKey], Tensor] = {}
         self.correcting = SettlingParams()
-        self._set(DiffusionSettings.of({"control": model.control is not None, **(settings or {})}))
+        fitting: Settings = {"control": model.control is not None}
+        if model.continues and (settings or {}).get("transform") != "sign":
+            fitting = {**fitting, "background": "clean"}
+        self._set(DiffusionSettings.of({**fitting, **(settings or {})}))
 
     @classmethod
     def load(cls, device: torch.device | str, settings: Settings) -> Diffusion:
@@ -244,21 +248,22 @@ class Diffusion:
         def predict(latents: Tensor, timestep: int) -> Tensor:
             return self.model.noise(latents, timestep, hint)
 
-        noised: list[Tensor] = []
+        held: list[Tensor] = []  # the background's levels, where they do not come out of the inversion
         trajectory: list[Tensor] = []
         try:
-            if self.settings.background == "noised":
+            if self.settings.background == "clean":
+                held = [clean] * (self.settings.steps + 1)
+            elif self.settings.background == "noised":
                 noise = torch.stack([keyed_noise.background_noise(key, clean.shape[1:]) for key in keys])
-                noised = self.schedule.noised(clean, noise.to(clean))
-                trajectory = invert(clean, predict, self.schedule, self.settings.iterations, cells, noised)
-            else:
-                trajectory = invert(clean, predict, self.schedule, self.settings.iterations)
+                held = self.schedule.noised(clean, noise.to(clean))
+            trajectory = invert(clean, predict, self.schedule, self.settings.iterations, cells, held or None)
             transform = TRANSFORMS[self.settings.transform]
             turned = [transform(*face) for face in zip(trajectory[-1], cells[:, 0], keys, strict=True)]
-            return denoise(torch.stack(turned), predict, self.schedule, cells, noised or trajectory)
+            return denoise(torch.stack(turned), predict, self.schedule, cells, held or trajectory)
         finally:
-            for latents in (*noised[1:], *trajectory[1:]):
-                latents.zero_()
+            for latents in (*held[1:], *trajectory[1:]):
+                if latents is not clean:
+                    latents.zero_()
 
 
 def fixed_region(side: int) -> Tensor:

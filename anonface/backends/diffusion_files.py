@@ -72,7 +72,11 @@ def _own() -> LatentDiffusion:
             "`anonface train autoencoder` and `anonface train diffusion` have run",
         )
     autoencoder, unet = (weights.tensors(name) for name in OWN_FILES)
-    return _assembled(_filled(OWN_UNET, unet), _filled(OWN_AUTOENCODER, autoencoder), OWN_SCHEDULE)
+    return _of_own_kind(autoencoder, unet)
+
+
+def _of_own_kind(autoencoder: Mapping[str, Tensor], unet: Mapping[str, Tensor]) -> LatentDiffusion:
+    return LatentDiffusion(_filled(OWN_UNET, unet), _filled(OWN_AUTOENCODER, autoencoder), OWN_SCHEDULE, continues=True)
 
 
 def _authors() -> LatentDiffusion:
@@ -88,7 +92,7 @@ def _of_folder(folder: Path) -> LatentDiffusion:
         raise WeightsError(f"there is no folder {folder}", LAYOUT_HINT)
     if run := run_files(folder):
         autoencoder, unet = (weights.load_checkpoint(file) for file in run)
-        return _assembled(_filled(OWN_UNET, unet), _filled(OWN_AUTOENCODER, autoencoder), OWN_SCHEDULE)
+        return _of_own_kind(autoencoder, unet)
     root = folder / "ffhq-diffusers" if (folder / "ffhq-diffusers").is_dir() else folder
     unet = _network(root, ("unet",), UNETS, FFHQ_UNET)
     autoencoder = _network(root, ("vqvae", "vae"), AUTOENCODERS, FFHQ_AUTOENCODER)

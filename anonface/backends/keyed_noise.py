@@ -1,4 +1,4 @@
-"""Keyed transforms of Gaussian latents: each is its own inverse and leaves their distribution and their norm alone."""
+"""Keyed transforms of Gaussian latents: each is its own inverse and leaves their distribution alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 from anonface.keys import FaceKey
+
+# Of the logarithm of a region's length over the square root of its elements: where it lies, and the logistic spread
+# about it, of inverted photos; and the least share, beyond which lengths are no photo's.
+LENGTHS, RAREST = (0.0, 0.03), 1e-4
 
 
 def signs(key: FaceKey, purpose: str, count: int) -> Tensor:
@@ -33,7 +37,8 @@ def mix(latents: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
 
     M = Q^T D Q with D of keyed signs and Q = H D2 H D1, H being the orthonormal Hartley transform. Unlike a sign flip
     it keeps no |z|, and, Q being keyed too, none in any basis that can be known without the key; H D H alone would
-    keep \\|H z\\|. Computed in float64 on the CPU, so that both ends agree on every device.
+    keep \\|H z\\|. The length becomes another one. Computed in float64 on the CPU, so that both ends agree on every
+    device.
 
     Args:
         latents: [C, S, S].
@@ -44,9 +49,27 @@ def mix(latents: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
     first, second, middle = signs(key, "mix", 3 * len(x)).view(3, -1)
     x = hartley(second * hartley(first * x))
     x = first * hartley(second * hartley(middle * x))
+    x *= other_length(float(x.norm()), len(x), key) / x.norm().clamp_min(1e-9)
     mixed = latents.clone()
     mixed[:, mask] = x.view_as(inside).to(latents)
     return mixed
+
+
+def other_length(length: float, count: int, key: FaceKey) -> float:
+    """The length that ``count`` mixed elements get: a keyed involution, for no orthogonal map hides a length.
+
+    Logarithms of lengths are taken as logistic about LENGTHS, which turns them into shares of 0 to 1; the key's share
+    less such a share, round the circle, is evenly spread whatever the share was, and made a length again. Lengths far
+    beyond those of photos, of which an undertrained network makes some, stay what they are.
+    """
+    middle, spread = LENGTHS
+    turn = int.from_bytes(key.stream("length", 8), "big") / 2**64
+    place = (math.log(max(length, 1e-9) / count**0.5) - middle) / spread
+    if abs(place) > math.log(1 / RAREST - 1):
+        return length
+    share = 1 / (1 + math.exp(-place))
+    other = min(max((turn - share) % 1.0, RAREST), 1 - RAREST)
+    return count**0.5 * math.exp(middle + spread * math.log(other / (1 - other)))
 
 
 def hartley(x: Tensor) -> Tensor:

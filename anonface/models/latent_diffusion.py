@@ -117,6 +117,7 @@ class LatentDiffusion(nn.Module):
         schedule: the training schedule, a diffusers scheduler's configuration.
         prompt: embedding of the text prompt [1, L, D], for a UNet that wants one.
         control: steers ``unet``, which it contains, by the face's segmentation.
+        continues: whether ``unet`` was trained to continue clean surroundings.
 
     Raises:
         ValueError: the parts do not fit each other.
@@ -131,8 +132,10 @@ class LatentDiffusion(nn.Module):
         schedule: Config,
         prompt: Tensor | None = None,
         control: SegmentationControlNet | None = None,
+        continues: bool = False,
     ) -> None:
         super().__init__()
+        self.continues = continues
         self.unet, self.autoencoder, self.control = unet, autoencoder, control
         self.register_buffer("prompt", prompt)
         self.diffusion = diffusion_of(schedule)

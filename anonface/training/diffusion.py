@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from anonface.backends.ddim import Schedule, denoise
+from anonface.backends.diffusion import fixed_region
 from anonface.models.attributes import MobileNetV2Features
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.training.data import FacePool, cropped, jitter, relit, rounded, tile
 from anonface.training.loop import Objective, mixed_precision
 
 AVERAGE_DECAY = 0.999
+ALONE = 0.15  # of the faces of the noise prediction's batches
 PIXEL_SPREAD = 0.27  # of the means of faces' pixels, counted from 0 to 1
 
 
@@ -157,9 +158,11 @@ class LatentPool:
 
 
 class NoiseObjective(Objective):
-    """Trains the UNet to predict the velocity of latents, unconditionally; its moving average ships.
+    """Trains the UNet to predict the velocity of latents; its moving average ships.
 
-    Velocity is sqrt(a) noise - sqrt(1 - a) clean latents at the share of signal a (Salimans and Ho 2022).
+    Most faces are noisy inside the fixed region alone: their surroundings are clean, as they are where a face is
+    replaced, and the network learns to continue them. A share ALONE is noisy everywhere, as in the paper. Velocity is
+    sqrt(a) noise - sqrt(1 - a) clean latents at the share of signal a (Salimans and Ho 2022).
     """
 
     def __init__(self, model: LatentDiffusion, faces: FacePool, batch: int = 8) -> None:
@@ -181,9 +184,13 @@ class NoiseObjective(Objective):
         latents, diffusion = self.latents.draw(self.batch, rng), self.model.diffusion
         noise = torch.randn(latents.shape, generator=rng).to(latents)
         steps = torch.randint(diffusion.config.num_train_timesteps, (len(latents),), generator=rng).to(latents.device)
+        alone = torch.rand(len(latents), 1, 1, 1, generator=rng) < ALONE
+        learnt = (alone | fixed_region(self.model.side)).to(latents.device)
+        seen = torch.where(learnt, diffusion.add_noise(latents, noise, steps), latents)
         with mixed_precision(latents.device):
-            predicted = self.model.unet(diffusion.add_noise(latents, noise, steps), steps).sample
-        return {"velocity": F.mse_loss(predicted.float(), diffusion.get_velocity(latents, noise, steps))}
+            predicted = self.model.unet(seen, steps).sample
+        error = (predicted.float() - diffusion.get_velocity(latents, noise, steps)).square()
+        return {"velocity": (error * learnt).sum() / (learnt.sum() * latents.shape[1])}
 
     @torch.no_grad()
     def sheet(self) -> NDArray:

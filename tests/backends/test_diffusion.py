@@ -94,6 +94,24 @@ def turn(folder: Path, **settings: object) -> torch.Tensor:
     return result
 
 
+def test_a_model_that_continues_clean_surroundings_sees_them_clean_and_leads_back():
+    model = random_model()
+    model.continues = True
+    backend = Diffusion(model, settings={"steps": 5, "iterations": 8})
+    assert backend.settings.background == "clean"
+    assert Diffusion(model, settings={"transform": "sign"}).settings.background == "trajectory"
+    seen = []
+    predict = model.noise
+    model.noise = lambda latents, *rest: seen.append(latents.clone()) or predict(latents, *rest)
+    clean = torch.randn(1, 4, SIDE, SIDE, generator=torch.Generator().manual_seed(3))
+    cells = backend.cells(torch.ones(1, 1, 4 * SIDE, 4 * SIDE))
+    other = backend.turn(clean, cells, [face_key()])
+    outside = ~cells.expand_as(clean)
+    assert len(seen) == 5 * 9 and all(torch.equal(latents[outside], clean[outside]) for latents in seen[1:])
+    assert torch.equal(other[outside], clean[outside]) and not torch.allclose(other, clean, atol=0.1)
+    assert (backend.turn(other, cells, [face_key()]) - clean).norm() < 0.01 * (other - clean).norm()
+
+
 def test_the_finished_face_settles_on_the_latents_that_were_meant():
     backend = Diffusion(random_model(), settings={"steps": 2, "iterations": 1, "settling": 20})
     face = gaussian_faces(1)
