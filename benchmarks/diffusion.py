@@ -117,7 +117,7 @@ def recoveries(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
     moved = masks.roll(masks.shape[-1] // model.side, -1)
     wrong = [Key.from_bytes(bytes([200 + n]) * 32).face(CONSISTENT_SALT, "diffusion", n) for n in range(len(keys))]
     for transform in ("mix", "sign"):
-        for background in BACKGROUNDS:
+        for background in BACKGROUNDS if transform == "mix" else BACKGROUNDS[1:]:
             for iterations in (1, 2, 4):
                 turned = backend.under({"transform": transform, "background": background, "iterations": iterations})
                 cells, shown = turned.cells(masks).to(faces.device), turned.visible(masks).to(faces.device)
@@ -171,25 +171,30 @@ def precisions(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
 def candidates(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
     """An attacker without the key, who has a thousand possible originals that differ inside the region alone.
 
-    He inverts them all, and the anonymized picture, under noise of his own around the region, and sorts the thousand by
-    how their noise resembles the anonymized one's. Given is the mean rank of the true one in percent, 50 being chance,
-    with its standard error, over CHOSEN faces that are anonymized each under a key of its own.
+    He inverts them all, and the anonymized picture, with what he can know of the levels around the region, and sorts
+    the thousand by how their noise resembles the anonymized one's. Given is the mean rank of the true one in percent,
+    50 being chance, with its standard error, over CHOSEN faces that are anonymized each under a key of its own.
     """
     model, cells = backend.model, backend.cells(masks[:1]).to(faces.device)
     pool = torch.cat([model.encode(drawn_faces(ENCODED, seed, backend)) for seed in range(CANDIDATES // ENCODED)])
     pool = torch.where(cells, pool, pool[:1])
     own = Key.from_bytes(b"a" * 32).face(CONSISTENT_SALT, "diffusion", 0)
 
-    def noise_of(latents: Tensor, settings: Diffusion) -> Tensor:
+    def noise_of(latents: Tensor, walk: Diffusion) -> Tensor:
         around = keyed_noise.background_noise(own, latents.shape[1:]).to(latents)[None]
         found = []
         for part in latents.split(ENCODED):
-            held = settings.schedule.noised(part, around) if settings.settings.background == "noised" else None
-            found.append(invert(part, model.noise, settings.schedule, 1, cells if held else None, held)[-1])
+            held = {
+                "clean": lambda clean: [clean] * (len(walk.schedule.timesteps) + 1),
+                "noised": lambda clean: walk.schedule.noised(clean, around),
+                "trajectory": lambda clean: None,
+            }[walk.settings.background](part)
+            found.append(invert(part, model.noise, walk.schedule, 1, cells if held else None, held)[-1])
         return torch.cat(found)[:, cells[0].expand(pool.shape[1], -1, -1)].double()
 
     for transform in ("mix", "sign"):
-        turned = backend.under({"transform": transform, "background": BACKGROUNDS[transform == "sign"]})
+        background = backend.settings.background if transform == "mix" else "trajectory"
+        turned = backend.under({"transform": transform, "background": background})
         fresh = [
             Key.from_bytes(n.to_bytes(32, "big")).face(CONSISTENT_SALT, "diffusion", n) for n in range(1, CHOSEN + 1)
         ]
