@@ -61,7 +61,7 @@ class DiffusionSettings:
     steps: int = 50
     transform: str = "mix"
     background: str = "noised"
-    iterations: int = 4
+    iterations: int = 2
     settling: int = 12
     control: bool = False
 
@@ -116,7 +116,7 @@ class Diffusion:
         self.correcting = SettlingParams()
         fitting: Settings = {"control": model.control is not None}
         if model.continues and (settings or {}).get("transform") != "sign":
-            fitting = {**fitting, "background": "clean"}
+            fitting = {**fitting, "background": "clean", "iterations": 4}
         self._set(DiffusionSettings.of({**fitting, **(settings or {})}))
 
     @classmethod

