@@ -53,7 +53,7 @@ class DiffusionSettings:
         transform: a key of TRANSFORMS.
         background: "trajectory", the inverted one of equation 5, "noised", the clean one under noise of the key, or
             "clean", for networks that were trained to continue it.
-        iterations: network calls for each step of inversion.
+        iterations: network calls for each step of inversion; 0: as many as each step needs.
         settling: steps of a correction of the finished photo (``settling.py``); 0 leaves it as it is.
         control: whether the segmentation ControlNet steers both ways.
     """
@@ -83,7 +83,7 @@ class DiffusionSettings:
             value = getattr(chosen, name)
             if value not in values:
                 raise UsageError(f"there is no {name} {value!r}", f"choose one of: {', '.join(values)}")
-        for name, least, most in (("steps", 1, 1000), ("iterations", 1, 100), ("settling", 0, 100)):
+        for name, least, most in (("steps", 1, 1000), ("iterations", 0, 100), ("settling", 0, 100)):
             value = getattr(chosen, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise UsageError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
@@ -116,7 +116,7 @@ class Diffusion:
         self.correcting = SettlingParams()
         fitting: Settings = {"control": model.control is not None}
         if model.continues and (settings or {}).get("transform") != "sign":
-            fitting = {**fitting, "background": "clean", "iterations": 4}
+            fitting = {**fitting, "background": "clean", "iterations": 0}
         self._set(DiffusionSettings.of({**fitting, **(settings or {})}))
 
     @classmethod
@@ -163,7 +163,7 @@ class Diffusion:
                 "put controlnet_epoch_15.pth into the model's folder",
             )
         self.settings = settings
-        self.schedule = Schedule.of(self.model.diffusion, settings.steps)
+        self.schedule = Schedule.of(self.model.diffusion, settings.steps, self.model.continues)
 
     def parameters(self) -> dict[str, Parameter]:
         return asdict(self.settings)

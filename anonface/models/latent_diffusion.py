@@ -63,8 +63,9 @@ OWN_AUTOENCODER: Config = {
     "scaling_factor": 1.0,
 }
 # The velocity is predicted, not the noise: at the noisy end, where the face's colours and outline are decided, a small
-# error of predicted noise is a large one of the face.
-OWN_SCHEDULE: Config = {**FFHQ_SCHEDULE, "prediction_type": "v_prediction"}
+# error of predicted noise is a large one of the face. And the walk ends at the first trained level, not at none: a step
+# to no noise at all would be a projection, which nothing undoes.
+OWN_SCHEDULE: Config = {**FFHQ_SCHEDULE, "prediction_type": "v_prediction", "set_alpha_to_one": False}
 
 # What is taken of a scheduler's configuration, whichever scheduler of diffusers it was written for.
 SCHEDULE_FIELDS = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from tiny_diffusion import SIDE, GaussianNoise, random_model
 
 from anonface.backends.ddim import Schedule, denoise, invert, move
-from anonface.models.latent_diffusion import OWN_SCHEDULE, diffusion_of
+from anonface.models.latent_diffusion import FFHQ_SCHEDULE, diffusion_of
 
 
 @pytest.fixture
@@ -31,12 +33,12 @@ def analytic(diffusion):
 
 
 def test_the_schedule_follows_the_scheduler():
-    diffusion = diffusion_of(OWN_SCHEDULE)
+    diffusion = diffusion_of(FFHQ_SCHEDULE)
     schedule = Schedule.of(diffusion, 50)
     assert schedule.timesteps == tuple(range(0, 1000, 20))
     assert schedule.kept[0] == 1 and len(schedule.kept) == 51
     assert all(a > b for a, b in zip(schedule.kept, schedule.kept[1:], strict=False))
-    stable = diffusion_of({**OWN_SCHEDULE, "steps_offset": 1, "set_alpha_to_one": False})
+    stable = diffusion_of({**FFHQ_SCHEDULE, "steps_offset": 1, "set_alpha_to_one": False})
     assert Schedule.of(stable, 10).timesteps[0] == 1
     assert Schedule.of(stable, 10).kept[0] == pytest.approx(1 - 0.0015)
 
@@ -64,7 +66,7 @@ def test_the_steps_are_those_of_diffusers(clean):
 
 
 def test_more_iterations_lead_back_exactly(clean, mask):
-    diffusion = diffusion_of(OWN_SCHEDULE)
+    diffusion = diffusion_of(FFHQ_SCHEDULE)
     schedule, predict = Schedule.of(diffusion, 50), analytic(diffusion)
     background = schedule.noised(clean, torch.randn(clean.shape, generator=torch.Generator().manual_seed(3)))
     errors = []
@@ -77,15 +79,42 @@ def test_more_iterations_lead_back_exactly(clean, mask):
 
 
 def test_inversion_makes_noise_of_latents(clean):
-    diffusion = diffusion_of(OWN_SCHEDULE)
+    diffusion = diffusion_of(FFHQ_SCHEDULE)
     noise = invert(clean, analytic(diffusion), Schedule.of(diffusion, 100), 5)[-1]
     neighbours = [float((x[..., 1:] * x[..., :-1]).mean() / x.square().mean()) for x in (clean, noise)]
     assert neighbours[0] > 0.7 and abs(neighbours[1]) < 0.25
     assert float(noise.std()) == pytest.approx(1, abs=0.15)
 
 
+def test_steps_may_lie_closely_at_the_clean_end():
+    diffusion = diffusion_of(FFHQ_SCHEDULE)
+    even, close = Schedule.of(diffusion, 50), Schedule.of(diffusion, 50, quadratic=True)
+    assert close.timesteps[:5] == (0, 1, 2, 4, 7) and close.timesteps[-1] == even.timesteps[-1]
+    assert all(a < b for a, b in pairwise(close.timesteps)) and len(close.timesteps) == 50
+    assert Schedule.of(diffusion, 1000, quadratic=True) == Schedule.of(diffusion, 1000)
+    assert len(set(Schedule.of(diffusion, 999, quadratic=True).timesteps)) == 999
+
+
+def test_steps_take_the_calls_that_they_need(clean, mask):
+    """Most where the noise grows most; and what they come to is as exact as many calls everywhere."""
+    diffusion = diffusion_of(FFHQ_SCHEDULE)
+    schedule, calls = Schedule.of(diffusion, 50, quadratic=True), []
+    needed = [schedule.calls(i) for i in range(50)]
+    assert max(needed) == needed[0] and min(needed) < 4 and sum(needed) < 250
+    predict = analytic(diffusion)
+
+    def counted(latents, timestep):
+        calls.append(timestep)
+        return predict(latents, timestep)
+
+    background = schedule.noised(clean, torch.zeros_like(clean))
+    ends = [invert(clean, seen, schedule, n, mask, background)[-1] for seen, n in ((counted, 0), (predict, 30))]
+    assert len(calls) == sum(needed)
+    assert (ends[0] - ends[1]).norm() < 0.01 * ends[1].norm()
+
+
 def test_the_background_is_held_at_every_level(clean, mask):
-    diffusion = diffusion_of(OWN_SCHEDULE)
+    diffusion = diffusion_of(FFHQ_SCHEDULE)
     schedule, seen = Schedule.of(diffusion, 5), []
     background = schedule.noised(clean, torch.ones_like(clean))
 
@@ -107,4 +136,4 @@ def test_moving_there_and_back_is_nothing(clean):
 
 def test_a_schedule_that_ends_in_pure_noise_is_refused():
     with pytest.raises(ValueError, match="pure noise"):
-        diffusion_of({**OWN_SCHEDULE, "rescale_betas_zero_snr": True})
+        diffusion_of({**FFHQ_SCHEDULE, "rescale_betas_zero_snr": True})

@@ -324,7 +324,8 @@ def test_settings_are_checked(authors):
         {"steps": True},
         {"transform": "rot13"},
         {"background": "none"},
-        {"iterations": 0},
+        {"iterations": -1},
+        {"settling": 101},
         {"control": "yes"},
     ):
         with pytest.raises(UsageError):

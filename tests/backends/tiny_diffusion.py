@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anonface.models.latent_diffusion import OWN_SCHEDULE, LatentDiffusion, build, diffusion_of
+from anonface.models.latent_diffusion import FFHQ_SCHEDULE, LatentDiffusion, build, diffusion_of
 
 SIDE, FACTOR = 16, 4
 UNET = {
@@ -98,13 +98,13 @@ class GaussianNoise(torch.nn.Module):
 
 def random_model(seed: int = 0) -> LatentDiffusion:
     """Untrained diffusers networks; the noise prediction is damped, so that DDIM stays tame."""
-    return LatentDiffusion(drawn(UNET, seed, 0.1), drawn(AUTOENCODER, seed + 1), OWN_SCHEDULE).eval()
+    return LatentDiffusion(drawn(UNET, seed, 0.1), drawn(AUTOENCODER, seed + 1), FFHQ_SCHEDULE).eval()
 
 
 def gaussian_model(side: int = SIDE) -> LatentDiffusion:
     """The lossless autoencoder and the exact noise prediction: what training ought to end in."""
-    alphas = diffusion_of(OWN_SCHEDULE).alphas_cumprod
-    return LatentDiffusion(GaussianNoise(3 * FACTOR**2, alphas, side), Folding(), OWN_SCHEDULE).eval()
+    alphas = diffusion_of(FFHQ_SCHEDULE).alphas_cumprod
+    return LatentDiffusion(GaussianNoise(3 * FACTOR**2, alphas, side), Folding(), FFHQ_SCHEDULE).eval()
 
 
 def gaussian_faces(count: int, seed: int = 4) -> Tensor:
