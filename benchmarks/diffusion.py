@@ -1,6 +1,6 @@
 """Where a diffusion model's recovery is lost, and what its speed is held against.
 
-python benchmarks/diffusion.py MODEL [--faces 4] [--steps 50] [--device cuda]
+python benchmarks/diffusion.py MODEL [--faces 4] [--steps 50] [--device cuda] [--only "round trips" ...]
 
 MODEL is what --model takes. The faces are synthetic, drawn by the default generator. Errors of latents are relative,
 inside the region; those of pictures are PSNR in dB, where the result is seen. The last table times a whole face against
@@ -11,7 +11,6 @@ rate at which this machine multiplies large matrices.
 from __future__ import annotations
 
 import argparse
-import copy
 import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,14 +21,14 @@ from faces import matmul_rate, operations, seconds
 from torch import Tensor
 
 from anonface.backends import keyed_noise
-from anonface.backends.ddim import denoise, invert
+from anonface.backends.ddim import Schedule, denoise, invert
 from anonface.backends.diffusion import BACKGROUNDS, Diffusion
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import draw_latents
 
-CANDIDATES, CHOSEN, ENCODED = 1000, 64, 20
+CHOSEN, ENCODED = 64, 20
 
 Row = tuple[str, ...]
 
@@ -111,13 +110,34 @@ def by_step(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[Fac
         yield tuple(row)
 
 
+def noise_back(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
+    """Noise led down to a face and up again, by the spacing of steps and its spread: what a key must survive."""
+    model, cells = backend.model, backend.cells(masks).to(faces.device)
+    clean = model.encode(faces)
+    for spacing in ("even", "i^2"):
+        schedule = Schedule.of(model.diffusion, backend.settings.steps, quadratic=spacing == "i^2")
+        for spread in (1.0, 0.85):
+            drawn = spread * torch.stack([keyed_noise.background_noise(key, clean.shape[1:]) for key in keys]).to(clean)
+            held = surroundings(backend, schedule, clean, drawn)
+            face = denoise(drawn, model.noise, schedule, cells, held)
+            again = invert(face, model.noise, schedule, backend.settings.iterations, cells, held)[-1]
+            yield spacing, str(spread), relative(again, drawn, cells)
+
+
+def surroundings(backend: Diffusion, schedule: Schedule, clean: Tensor, noise: Tensor) -> list[Tensor]:
+    """The levels around the region that both ends know."""
+    return [clean] * len(schedule.kept) if backend.model.continues else schedule.noised(clean, noise)
+
+
 def recoveries(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
     """The whole way through 8-bit pictures, and what a mask that is a cell off costs."""
     model = backend.model
     moved = masks.roll(masks.shape[-1] // model.side, -1)
     wrong = [Key.from_bytes(bytes([200 + n]) * 32).face(CONSISTENT_SALT, "diffusion", n) for n in range(len(keys))]
     for transform in ("mix", "sign"):
-        for background in BACKGROUNDS if transform == "mix" else BACKGROUNDS[1:]:
+        for background in BACKGROUNDS:
+            if background == "clean" and (transform == "sign" or not model.continues):
+                continue
             for iterations in (1, 2, 4):
                 turned = backend.under({"transform": transform, "background": background, "iterations": iterations})
                 cells, shown = turned.cells(masks).to(faces.device), turned.visible(masks).to(faces.device)
@@ -168,15 +188,18 @@ def precisions(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
         yield *names, relative(back, clean, cells), f"{took:.2f}"
 
 
-def candidates(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
+def candidates(
+    backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey], crowd: int = 1000
+) -> Iterable[Row]:
     """An attacker without the key, who has a thousand possible originals that differ inside the region alone.
 
-    He inverts them all, and the anonymized picture, with what he can know of the levels around the region, and sorts
-    the thousand by how their noise resembles the anonymized one's. Given is the mean rank of the true one in percent,
-    50 being chance, with its standard error, over CHOSEN faces that are anonymized each under a key of its own.
+    He inverts them all, and the anonymized picture, as exactly as its owner and with what he can know of the levels
+    around the region, and sorts the thousand by how their noise resembles the anonymized one's. Given is the mean rank
+    of the true one in percent, 50 being chance, with its standard error, over CHOSEN faces that are anonymized each
+    under a key of its own. ``--candidates`` makes it fewer.
     """
     model, cells = backend.model, backend.cells(masks[:1]).to(faces.device)
-    pool = torch.cat([model.encode(drawn_faces(ENCODED, seed, backend)) for seed in range(CANDIDATES // ENCODED)])
+    pool = torch.cat([model.encode(drawn_faces(ENCODED, seed, backend)) for seed in range(crowd // ENCODED)])
     pool = torch.where(cells, pool, pool[:1])
     own = Key.from_bytes(b"a" * 32).face(CONSISTENT_SALT, "diffusion", 0)
 
@@ -184,19 +207,18 @@ def candidates(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
         around = keyed_noise.background_noise(own, latents.shape[1:]).to(latents)[None]
         found = []
         for part in latents.split(ENCODED):
-            held = {
-                "clean": lambda clean: [clean] * (len(walk.schedule.timesteps) + 1),
-                "noised": lambda clean: walk.schedule.noised(clean, around),
-                "trajectory": lambda clean: None,
-            }[walk.settings.background](part)
-            found.append(invert(part, model.noise, walk.schedule, 1, cells if held else None, held)[-1])
+            trajectory = walk.settings.background == "trajectory"
+            held = None if trajectory else surroundings(walk, walk.schedule, part, around)
+            found.append(invert(part, model.noise, walk.schedule, walk.settings.iterations, cells, held)[-1])
         return torch.cat(found)[:, cells[0].expand(pool.shape[1], -1, -1)].double()
 
     for transform in ("mix", "sign"):
         background = backend.settings.background if transform == "mix" else "trajectory"
-        turned = backend.under({"transform": transform, "background": background})
+        calls = backend.settings.iterations if transform == "mix" else 1
+        turned = backend.under({"transform": transform, "background": background, "iterations": calls})
         fresh = [
-            Key.from_bytes(n.to_bytes(32, "big")).face(CONSISTENT_SALT, "diffusion", n) for n in range(1, CHOSEN + 1)
+            Key.from_bytes(n.to_bytes(32, "big")).face(CONSISTENT_SALT, "diffusion", n)
+            for n in range(1, min(CHOSEN, crowd) + 1)
         ]
         hidden = torch.cat([turned.turn(pool[n : n + 1], cells, [key]) for n, key in enumerate(fresh)])
         seen = model.encode(rounded(model.decode(hidden)))
@@ -209,7 +231,7 @@ def candidates(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
         ranks = {name: (score > score.diagonal()[:, None]).double().mean(1) for name, score in scores.items()}
         yield (
             transform,
-            *(f"{100 * rank.mean():.1f} +- {100 * rank.std() / CHOSEN**0.5:.1f}" for rank in ranks.values()),
+            *(f"{100 * rank.mean():.1f} +- {100 * rank.std() / len(rank) ** 0.5:.1f}" for rank in ranks.values()),
         )
 
 
@@ -235,8 +257,7 @@ def speeds(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[Face
         share = len(faces) if "together" in name else 1
         yield name, f"{seconds(way, 1, faces.device) / share:.2f}", f"{operations(way) / rate / share:.2f}"
     started = time.perf_counter()
-    backend = copy.deepcopy(backend)
-    backend.compile()
+    backend.compile()  # for good: nothing is measured after it
     yield "compiling", f"{time.perf_counter() - started:.2f}", ""
     yield "mix, compiled", f"{seconds(lambda: backend.anonymize(face, mask, key), 1, faces.device):.2f}", ""
 
@@ -248,6 +269,7 @@ def main() -> None:
     parser.add_argument("--faces", default=4, type=int)
     parser.add_argument("--steps", default=50, type=int)
     parser.add_argument("--device", default="cpu", type=torch.device)
+    parser.add_argument("--candidates", default=1000, type=int, help=f"a multiple of {ENCODED}")
     parser.add_argument("--only", nargs="*", help="names of tables")
     options = parser.parse_args()
 
@@ -262,13 +284,17 @@ def main() -> None:
     tables = {
         "round trips": (round_trips, ("latents", "dB", "float", "clamped", "8 bit")),
         "inversions": (inversions, ("steps", "iterations", "noised", "trajectory", "spread of z_T")),
+        "noise back": (noise_back, ("steps", "spread", "noise")),
         "by step": (by_step, ("training step", "signal kept", "1 call", "2 calls", "4 calls")),
         "recoveries": (
             recoveries,
             ("transform", "background", "iterations", "latents", "anonymized", "right", "mask moved", "wrong key"),
         ),
         "precisions": (precisions, ("hiding", "leading back", "latents", "seconds")),
-        "candidates": (candidates, ("transform", "correlation", "|z|", "norm")),
+        "candidates": (
+            functools.partial(candidates, crowd=options.candidates),
+            ("transform", "correlation", "|z|", "norm"),
+        ),
         "speeds": (speeds, ("way", "seconds", "floor")),
     }
     for name, (measure, columns) in tables.items():

@@ -132,7 +132,9 @@ def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopS
     features = _features().to(request.device)
     model, pool, slow = _own_model(request.device), _pool(request, batch), request.device == "cpu"
     start_from_block_means(model.autoencoder)
-    objective = AutoencoderObjective(model, features, pool, batch, *((128, 4) if slow else ()))
+    objective = AutoencoderObjective(
+        model, features, pool, batch, crop=128 if slow else 0, repeat_every=4 if slow else 1
+    )
     return objective, request.settings("autoencoder", steps, 4e-4)
 
 

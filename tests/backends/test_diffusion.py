@@ -15,7 +15,7 @@ from anonface.backends import diffusion_files
 from anonface.backends.base import build
 from anonface.backends.diffusion import Diffusion, fixed_region
 from anonface.backends.diffusion_files import load_model, renamed
-from anonface.errors import UsageError, WeightsError
+from anonface.errors import DeviceError, UsageError, WeightsError
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.models.clip_text import CLIPText, CLIPTextParams
 from anonface.models.latent_diffusion import FFHQ_SCHEDULE, LatentDiffusion
@@ -332,6 +332,25 @@ def test_settings_are_checked(authors):
             build("diffusion", CPU, {"model": str(authors), **settings})
     with pytest.raises(UsageError, match="there is no transform"):
         build("diffusion", CPU, {"model": "nowhere", "transform": "rot13"})  # before any file is looked at
+
+
+def test_a_compiled_network_walks_like_the_plain_one_and_a_missing_compiler_is_named(monkeypatch):
+    plain, compiled = (Diffusion(random_model(), settings={"steps": 2, "iterations": 1}) for _ in range(2))
+    unet, calls = compiled.model.unet, []
+    monkeypatch.setattr(unet, "compile", lambda: calls.append("compiled"))  # the compiler itself takes minutes
+    compiled.compile()
+    face = gaussian_faces(1)
+    mask = torch.ones(1, 1, *face.shape[2:])
+    assert calls == ["compiled"]
+    assert torch.equal(*(backend.anonymize(face, mask, [face_key()]) for backend in (plain, compiled)))
+
+    def broken(*_, **__):
+        raise RuntimeError("no C++ compiler\nand a long story")
+
+    monkeypatch.setattr(unet, "forward", broken)
+    with pytest.raises(DeviceError, match=r"cannot be compiled here: no C\+\+ compiler$") as caught:
+        compiled.compile()
+    assert "--compile" in caught.value.hint
 
 
 def test_the_region_is_where_aligned_faces_are():
