@@ -79,7 +79,7 @@ def train(objective: Objective, settings: LoopSettings) -> Iterator[dict[str, fl
     (settings.folder / "settings.json").write_text(json.dumps(described, indent=1))
     modules = objective.modules()
     parameters = [p for m in modules.values() for p in m.parameters() if p.requires_grad]
-    optimiser = torch.optim.Adam(parameters, lr=settings.rate, betas=settings.betas)
+    optimiser = torch.optim.Adam(parameters, lr=settings.rate, betas=settings.betas, fused=True)
     first = _resume(settings.folder / "state.pt", modules, optimiser)
     started = time.monotonic()
     for step in range(first, settings.steps):

@@ -147,7 +147,7 @@ def test_the_noise_prediction_learns_and_its_average_ships():
     moved = [not torch.equal(a, b) for a, b in zip(before, objective.average.module.parameters(), strict=True)]
     assert any(moved) and shipped.keys() == objective.model.unet.state_dict().keys()
     assert not torch.equal(shipped["conv_in.weight"], objective.model.unet.state_dict()["conv_in.weight"])
-    assert objective.sheet().shape == (4 * SIDE, SIDE, 3)
+    assert objective.sheet().shape == (6 * SIDE, 3 * SIDE, 3)
 
 
 def test_a_pool_replaces_its_faces_little_by_little():
