@@ -11,6 +11,7 @@ rate at which this machine multiplies large matrices.
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,8 +24,10 @@ from torch import Tensor
 from anonface.backends import keyed_noise
 from anonface.backends.ddim import Schedule, denoise, invert
 from anonface.backends.diffusion import BACKGROUNDS, Diffusion
+from anonface.backends.diffusion_files import load_model
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import draw_latents
 
@@ -173,19 +176,29 @@ def plain_loop(backend: Diffusion, faces: Tensor, signs: Tensor) -> Tensor:
     return model.decode(latents)
 
 
-def precisions(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
-    """What bfloat16 in the UNet would cost the way back, and what it would save: seconds for one turn of one face."""
-    model, cells = backend.model, backend.cells(masks).to(faces.device)
-    clean = model.encode(faces)
-    kind = faces.device.type
-    for hiding, leading_back in ((False, False), (True, True), (False, True)):
-        with torch.autocast(kind, torch.bfloat16, enabled=hiding):
-            other = backend.turn(clean, cells, keys).float()
-        with torch.autocast(kind, torch.bfloat16, enabled=leading_back):
-            back = backend.turn(other, cells, keys).float()
-            took = seconds(functools.partial(backend.turn, other[:1], cells[:1], keys[:1]), 1, faces.device)
-        names = ["bfloat16" if low else "float32" for low in (hiding, leading_back)]
-        yield *names, relative(back, clean, cells), f"{took:.2f}"
+def precisions(
+    backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey], plain: LatentDiffusion
+) -> Iterable[Row]:
+    """What bfloat16 in the UNet costs the way back, and what it saves: seconds for one turn of one face.
+
+    Once of latents as they are, and once through an 8-bit picture of the new face, as a photo holds it.
+    """
+    cells = backend.cells(masks).to(faces.device)
+    ways = {name: in_float32(copy.deepcopy(plain), backend) for name in ("float32", "bfloat16")}
+    ways["bfloat16"].narrow()
+    clean = backend.model.encode(faces)
+    for hiding, leading_back in (("float32",) * 2, ("bfloat16",) * 2, ("float32", "bfloat16"), ("bfloat16", "float32")):
+        other = ways[hiding].turn(clean, cells, keys)
+        seen = torch.where(cells, backend.model.encode(rounded(backend.model.decode(other))), clean)
+        way = ways[leading_back]
+        took = seconds(functools.partial(way.turn, other[:1], cells[:1], keys[:1]), 1, faces.device)
+        errors = [relative(way.turn(latents, cells, keys), clean, cells) for latents in (other, seen)]
+        yield hiding, leading_back, *errors, f"{took:.2f}"
+
+
+def in_float32(plain: LatentDiffusion, backend: Diffusion, **settings: bool | int | str) -> Diffusion:
+    """The backend over the model as its files hold it."""
+    return Diffusion(plain, backend.device, {"steps": backend.settings.steps, **settings})
 
 
 def candidates(
@@ -220,7 +233,7 @@ def candidates(
             Key.from_bytes(n.to_bytes(32, "big")).face(CONSISTENT_SALT, "diffusion", n)
             for n in range(1, min(CHOSEN, crowd) + 1)
         ]
-        hidden = torch.cat([turned.turn(pool[n : n + 1], cells, [key]) for n, key in enumerate(fresh)])
+        hidden = turned.turn(pool[: len(fresh)], cells.expand(len(fresh), -1, -1, -1), fresh)
         seen = model.encode(rounded(model.decode(hidden)))
         theirs, his = noise_of(pool, turned), noise_of(torch.where(cells, seen, pool[:1]), turned)
         scores = {
@@ -239,15 +252,17 @@ def centred(rows: Tensor) -> Tensor:
     return F.normalize(rows - rows.mean(1, keepdim=True), dim=1)
 
 
-def speeds(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
-    """Seconds a face for one direction."""
+def speeds(
+    backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey], plain: LatentDiffusion
+) -> Iterable[Row]:
+    """Seconds a face for one direction; the loop and the published transform in float32, as their model is."""
     face, mask, key = faces[:1], masks[:1], keys[:1]
     cells = backend.cells(mask)[0, 0]
     signs = keyed_noise.flip(torch.ones(backend.model.encode(face).shape[1:]), cells, key[0]).to(faces.device)
-    paper = backend.under({"transform": "sign"})
+    paper = in_float32(plain, backend, transform="sign")
     rate = matmul_rate(faces.device, 5)
     ways: dict[str, Callable[[], object]] = {
-        "diffusers loop": lambda: plain_loop(backend, face, signs),
+        "diffusers loop": lambda: plain_loop(paper, face, signs),
         "sign": lambda: paper.anonymize(face, mask, key),
         "mix": lambda: backend.anonymize(face, mask, key),
     }
@@ -274,6 +289,7 @@ def main() -> None:
     options = parser.parse_args()
 
     backend = Diffusion.load(options.device, {"model": options.model, "steps": options.steps})
+    plain = load_model(options.model)
     side = backend.resolutions[0]
     faces = drawn_faces(options.faces, 11, backend)
     place = (torch.arange(side) + 0.5) / side
@@ -281,7 +297,7 @@ def main() -> None:
     masks = oval.float().expand(options.faces, 1, -1, -1)
     keys = [Key.from_bytes(bytes([n]) * 32).face(CONSISTENT_SALT, "diffusion", n) for n in range(options.faces)]
     print(f"{options.device}, {torch.get_num_threads()} threads, {options.faces} faces, {options.steps} steps")
-    tables = {
+    tables: dict[str, tuple[Callable[..., Iterable[Row]], tuple[str, ...]]] = {
         "round trips": (round_trips, ("latents", "dB", "float", "clamped", "8 bit")),
         "inversions": (inversions, ("steps", "iterations", "noised", "trajectory", "spread of z_T")),
         "noise back": (noise_back, ("steps", "spread", "noise")),
@@ -290,12 +306,15 @@ def main() -> None:
             recoveries,
             ("transform", "background", "iterations", "latents", "anonymized", "right", "mask moved", "wrong key"),
         ),
-        "precisions": (precisions, ("hiding", "leading back", "latents", "seconds")),
+        "precisions": (
+            functools.partial(precisions, plain=plain),
+            ("hiding", "leading back", "latents", "through 8 bit", "seconds"),
+        ),
         "candidates": (
             functools.partial(candidates, crowd=options.candidates),
             ("transform", "correlation", "|z|", "norm"),
         ),
-        "speeds": (speeds, ("way", "seconds", "floor")),
+        "speeds": (functools.partial(speeds, plain=plain), ("way", "seconds", "floor")),
     }
     for name, (measure, columns) in tables.items():
         if not options.only or name in options.only:

@@ -3,7 +3,14 @@
 A trajectory has T + 1 entries: 0 is the clean latent, T the noise. Step i of T lies between entries i and i + 1 and
 calls the network at ``timesteps[i]``, the level of its noisier end, in both directions: equation 3 of the sign-flip
 paper reads as if the cleaner end's were meant, the authors' code takes the noisier. Only so can the two directions be
-each other's inverse, and with enough fixed-point iterations they are.
+each other's inverse.
+
+A step up is then the solution z of F(z) = z_i, F being the step down. Plain inversion calls the network once, at z_i
+itself; calling it again at each result is a fixed-point iteration, z + g (z_i - F(z)) with g the ratio of the levels'
+signal. But more is known of F: an ideal network's prediction of the clean latent has the posterior covariance for its
+Jacobian, which is symmetric and of no negative direction, so the eigenvalues of F lie between the ratios of the levels'
+noise and of their signal. For such an F the best gains are Chebyshev's; and since noise changes slowly along a
+trajectory, its last two predictions, continued straight on, are the better start.
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-TOLERANCE, MOST_CALLS = 0.01, 24
+TOLERANCE, MOST_CALLS = 0.2, 24
 
 Predictor = Callable[[Tensor, int], Tensor]
 
@@ -48,15 +55,17 @@ class Schedule:
         kept = [float(diffusion.final_alpha_cumprod), *(float(diffusion.alphas_cumprod[t]) for t in timesteps)]
         return cls(timesteps, tuple(kept))
 
-    def calls(self, step: int) -> int:
-        """Network calls after which the fixed-point iteration of a step has what :data:`TOLERANCE` asks for.
-
-        Where the data do not vary, predicted noise is what latents hold over the level's share of noise, so that each
-        call leaves 1 - (the cleaner level's noise to signal) / (the noisier one's) of the error: most at the clean end.
-        """
-        cleaner, noisier = (((1 - kept) / kept) ** 0.5 for kept in self.kept[step : step + 2])
-        left = 1 - cleaner / max(noisier, 1e-9)
-        return 1 if left <= TOLERANCE else min(MOST_CALLS, math.ceil(math.log(TOLERANCE) / math.log(min(left, 0.999))))
+    def gains(self, step: int) -> tuple[float, ...]:
+        """Chebyshev's, of one network call each, of as many calls as shrink what the start of a step missed to
+        :data:`TOLERANCE` of it: the more, the further apart the levels are (Golub and Van Loan 2013, 11.2.8)."""
+        cleaner, noisier = self.kept[step : step + 2]
+        low, high = ((1 - cleaner) / (1 - noisier)) ** 0.5, (cleaner / noisier) ** 0.5
+        condition = (high / max(low, 1e-6)) ** 0.5
+        count = 1
+        if condition > 1:
+            count = math.ceil(math.log(2 / TOLERANCE) / math.log((condition + 1) / (condition - 1)))
+        angles = (math.pi * (j + 0.5) / count for j in range(min(count, MOST_CALLS)))
+        return tuple(2 / (high + low + (high - low) * math.cos(angle)) for angle in angles)
 
     def noised(self, clean: Tensor, noise: Tensor) -> list[Tensor]:
         """A trajectory that needs no network: the clean latent under one given noise at every level, entry 0 bare."""
@@ -81,19 +90,29 @@ def invert(
 
     Args:
         predict: latents and training step -> predicted noise.
-        iterations: network calls a step; 0: as many as each step needs, :meth:`Schedule.calls`. The first takes the
-            cleaner end for the noisier one, as is usual; each further one starts from the result of the one before,
-            towards the exact inverse of :func:`denoise`.
+        iterations: network calls a step of fixed-point iteration, of which one is plain inversion; 0: as many as each
+            step needs, with :meth:`Schedule.gains`.
         mask, background: outside the mask every entry is the background's, so that a :func:`denoise` under the same
             two is inverted.
     """
-    trajectory = [clean]
+
+    def held(latents: Tensor, level: int) -> Tensor:
+        return latents if mask is None or background is None else torch.where(mask, latents, background[level])
+
+    trajectory, noises = [clean], list[Tensor]()  # of each step's last call
     for i, timestep in enumerate(schedule.timesteps):
-        end = trajectory[-1]
-        for _ in range(iterations or schedule.calls(i)):
-            end = move(trajectory[-1], predict(end, timestep), schedule.kept[i], schedule.kept[i + 1])
-            if mask is not None and background is not None:
-                end = torch.where(mask, end, background[i + 1])
+        start, levels = trajectory[-1], schedule.kept[i : i + 2]
+        end = start
+        if iterations == 0 and i > 1:
+            end = held(move(start, 2 * noises[-1] - noises[-2], *levels), i + 1)
+        for gain in schedule.gains(i) if iterations == 0 else [None] * iterations:
+            noise = predict(end, timestep)
+            if gain is None:
+                end = move(start, noise, *levels)
+            else:
+                end = end + gain * (start - move(end, noise, *levels[::-1]))
+            end = held(end, i + 1)
+        noises = [*noises[-1:], noise]
         trajectory.append(end)
     return trajectory
 

@@ -193,14 +193,15 @@ class LatentDiffusion(nn.Module):
             hint: as :meth:`SegmentationControlNet.hint` gives it; only with ``control``.
         """
         step = torch.tensor(timestep, device=latents.device)
+        seen = latents.to(getattr(self.unet, "dtype", latents.dtype))
         if hint is not None and self.control is not None:
-            predicted = self.control(latents, step, hint)
+            predicted = self.control(seen, step, hint)
         elif self.prompt is not None:
             prompt = self.prompt.expand(len(latents), -1, -1)
-            predicted = self.unet(latents, step, encoder_hidden_states=prompt).sample
+            predicted = self.unet(seen, step, encoder_hidden_states=prompt).sample
         else:
-            predicted = self.unet(latents, step).sample
-        return self.noise_of(predicted, latents, timestep)
+            predicted = self.unet(seen, step).sample
+        return self.noise_of(predicted.to(latents), latents, timestep)
 
     def noise_of(self, predicted: Tensor, latents: Tensor, timestep: int) -> Tensor:
         """What the schedule says is predicted (noise, velocity or clean latents), as noise."""

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.backends.arena import denormals_flushed
+from anonface.backends.arena import denormals_flushed, multiplies_bfloat16_faster
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,9 @@ class Objective(ABC):
 
 
 def mixed_precision(device: torch.device | str) -> torch.autocast:
-    """bfloat16 for what can bear it, on devices that multiply it faster: CUDA, and CPUs with AMX (5 x there)."""
+    """bfloat16 for what can bear it, on devices that multiply it faster."""
     kind = torch.device(device).type
-    faster = kind == "cuda" or (kind == "cpu" and bool(torch.cpu.get_capabilities().get("amx_bf16")))
-    return torch.autocast(kind, torch.bfloat16, enabled=faster)
+    return torch.autocast(kind, torch.bfloat16, enabled=multiplies_bfloat16_faster(device))
 
 
 def step_generator(seed: int, step: int) -> torch.Generator:

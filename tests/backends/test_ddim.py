@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
 import torch
 from tiny_diffusion import SIDE, GaussianNoise, random_model
 
-from anonface.backends.ddim import Schedule, denoise, invert, move
+from anonface.backends.ddim import TOLERANCE, Schedule, denoise, invert, move
 from anonface.models.latent_diffusion import FFHQ_SCHEDULE, diffusion_of
 
 
@@ -98,19 +99,33 @@ def test_steps_may_lie_closely_at_the_clean_end():
 def test_steps_take_the_calls_that_they_need(clean, mask):
     """Most where the noise grows most; and what they come to is as exact as many calls everywhere."""
     diffusion = diffusion_of(FFHQ_SCHEDULE)
-    schedule, calls = Schedule.of(diffusion, 50, quadratic=True), []
-    needed = [schedule.calls(i) for i in range(50)]
-    assert max(needed) == needed[0] and min(needed) < 4 and sum(needed) < 250
     predict = analytic(diffusion)
+    for steps, most in ((50, 80), (15, 50)):
+        schedule, calls = Schedule.of(diffusion, steps, quadratic=True), []
+        needed = [len(schedule.gains(i)) for i in range(steps)]
+        assert max(needed) == needed[0] and min(needed) < 4 and sum(needed) < most
 
-    def counted(latents, timestep):
-        calls.append(timestep)
-        return predict(latents, timestep)
+        def counted(latents, timestep, calls=calls):
+            calls.append(timestep)
+            return predict(latents, timestep)
 
-    background = schedule.noised(clean, torch.zeros_like(clean))
-    ends = [invert(clean, seen, schedule, n, mask, background)[-1] for seen, n in ((counted, 0), (predict, 30))]
-    assert len(calls) == sum(needed)
-    assert (ends[0] - ends[1]).norm() < 0.01 * ends[1].norm()
+        background = schedule.noised(clean, torch.zeros_like(clean))
+        ends = [invert(clean, seen, schedule, n, mask, background)[-1] for seen, n in ((counted, 0), (predict, 40))]
+        assert len(calls) == sum(needed)
+        assert (ends[0] - ends[1]).norm() < 0.01 * ends[1].norm()
+        as_many = invert(clean, predict, schedule, round(len(calls) / steps), mask, background)[-1]
+        assert (ends[0] - ends[1]).norm() < 0.5 * (as_many - ends[1]).norm()  # of plain iteration's, evenly
+
+
+def test_gains_are_those_of_a_step_whose_eigenvalues_are_known():
+    """The error left of every eigenvalue between the levels' ratios is at most what was asked for."""
+    schedule = Schedule.of(diffusion_of({**FFHQ_SCHEDULE, "set_alpha_to_one": False}), 20, quadratic=True)
+    assert schedule.gains(0) == (1.0,)  # from a level to itself
+    for i in range(1, 20):
+        cleaner, noisier = schedule.kept[i : i + 2]
+        low, high = ((1 - cleaner) / (1 - noisier)) ** 0.5, (cleaner / noisier) ** 0.5
+        left = [math.prod(1 - gain * (low + (high - low) * x / 50) for gain in schedule.gains(i)) for x in range(51)]
+        assert 0 < max(map(abs, left)) < TOLERANCE
 
 
 def test_the_background_is_held_at_every_level(clean, mask):
