@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface.backends import keyed_noise
-from anonface.backends.arena import keep_large_buffers, multiplies_bfloat16_faster
+from anonface.backends.arena import keep_large_buffers, mixed_precision, multiplies_bfloat16_faster
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.ddim import Schedule, denoise, invert
 from anonface.backends.diffusion_files import load_model
@@ -112,6 +112,7 @@ class Diffusion:
         self.model = model.to(self.device)
         self.resolutions: tuple[int, ...] = (model.resolution,)
         self._digest = b""
+        self._narrowed = False
         self._meant: dict[tuple[bytes, FaceKey], Tensor] = {}
         self.correcting = SettlingParams()
         fitting: Settings = {"control": model.control is not None}
@@ -139,8 +140,12 @@ class Diffusion:
         return backend
 
     def narrow(self) -> None:
-        """Let the UNet count in bfloat16; latents stay float32. For networks of which it is known to do no harm."""
+        """Let the UNet and what settles photos count in bfloat16, for networks of which it is known to do no harm.
+
+        Latents, encoding and decoding stay float32.
+        """
         self.digest()  # is of the weights as they were read
+        self._narrowed = True
         # not diffusers' own `to`, which warns of modules that no UNet here has
         torch.nn.Module.to(self.model.unet, torch.bfloat16, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -224,7 +229,11 @@ class Diffusion:
         params = replace(self.correcting, steps=self.settings.settling)
         room, meant = self.visible(mask).to(self.device), self._meant[_name(face[0], key)]
         placed = (shown.to(self.device), room, meant, frame.to(self.device))
-        return settle(*placed, self.model.encode, params).to(shown.device)
+        return settle(*placed, self._encode_narrowly if self._narrowed else self.model.encode, params).to(shown.device)
+
+    def _encode_narrowly(self, faces: Tensor) -> Tensor:
+        with mixed_precision(self.device):
+            return self.model.encode(faces.contiguous(memory_format=torch.channels_last)).float()
 
     @torch.inference_mode()
     def _walk(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> tuple[Tensor, Tensor]:

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from anonface.backends.arena import mixed_precision
 from anonface.backends.ddim import Schedule, denoise
 from anonface.backends.diffusion import fixed_region
 from anonface.models.attributes import MobileNetV2Features
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.training.data import FacePool, cropped, jitter, relit, rounded, tile
-from anonface.training.loop import Objective, mixed_precision
+from anonface.training.loop import Objective
 
 AVERAGE_DECAY = 0.999
 ALONE = 0.15  # of the faces of the noise prediction's batches

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.backends.arena import denormals_flushed, multiplies_bfloat16_faster
+from anonface.backends.arena import denormals_flushed
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,6 @@ class Objective(ABC):
     def sheet(self) -> NDArray | None:
         """uint8 [H, W, 3] RGB contact sheet of held-out samples, where there is something to see."""
         return None
-
-
-def mixed_precision(device: torch.device | str) -> torch.autocast:
-    """bfloat16 for what can bear it, on devices that multiply it faster."""
-    kind = torch.device(device).type
-    return torch.autocast(kind, torch.bfloat16, enabled=multiplies_bfloat16_faster(device))
 
 
 def step_generator(seed: int, step: int) -> torch.Generator:

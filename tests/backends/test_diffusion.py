@@ -146,6 +146,29 @@ def test_faces_under_one_key_settle_each_on_its_own_latents():
     assert not torch.equal(both[0], both[1])
 
 
+def test_a_narrowed_network_does_what_the_wide_one_does_nearly():
+    wide, narrow = (Diffusion(random_model(), settings={"steps": 4, "settling": 4}) for _ in range(2))
+    narrow.narrow()
+    assert narrow.model.unet.dtype == torch.bfloat16 and narrow.digest() == wide.digest()
+    face, whole = gaussian_faces(1), torch.eye(2, 3)[None]
+    mask = torch.ones(1, 1, *face.shape[2:])
+    clean, cells = wide.model.encode(face), wide.cells(mask)
+    for low, high in (
+        [backend.turn(clean, cells, [face_key()]) for backend in (narrow, wide)],
+        [backend.imprint(face, face, mask, whole, face_key()) for backend in (narrow, wide)],
+    ):
+        assert low.dtype == torch.float32
+        assert 0 < (low - high).norm() < 0.1 * (high - clean if high.shape == clean.shape else high).norm()
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_only_the_own_model_is_narrowed_and_only_where_that_is_faster(faster, authors, monkeypatch):
+    monkeypatch.setattr("anonface.backends.diffusion.multiplies_bfloat16_faster", lambda device: faster)
+    own, other = (build("diffusion", CPU, {"model": model}) for model in ("", str(authors)))
+    assert own.model.unet.dtype == (torch.bfloat16 if faster else torch.float32)
+    assert other.model.unet.dtype == own.model.autoencoder.dtype == torch.float32
+
+
 @pytest.mark.parametrize("transform", ["mix", "sign"])
 def test_the_authors_folder_runs(authors, transform):
     assert load_model(str(authors)).quantised
