@@ -118,7 +118,9 @@ def noise_back(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
     model, cells = backend.model, backend.cells(masks).to(faces.device)
     clean = model.encode(faces)
     for spacing in ("even", "i^2"):
-        schedule = Schedule.of(model.diffusion, backend.settings.steps, quadratic=spacing == "i^2")
+        schedule = Schedule.of(
+            model.diffusion, backend.settings.steps, first=-1 if spacing == "even" else backend.settings.first
+        )
         for spread in (1.0, 0.85):
             drawn = spread * torch.stack([keyed_noise.background_noise(key, clean.shape[1:]) for key in keys]).to(clean)
             held = surroundings(backend, schedule, clean, drawn)
@@ -153,7 +155,7 @@ def recoveries(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
                     transform,
                     background,
                     str(iterations),
-                    relative(turned.turn(other, cells, keys), clean, cells),
+                    relative(turned.turn(other, cells, keys, back=True), clean, cells),
                     psnr(anonymized, faces, shown),
                     *(psnr(picture, faces, shown) for picture in pictures),
                 )
@@ -192,7 +194,7 @@ def precisions(
         seen = torch.where(cells, backend.model.encode(rounded(backend.model.decode(other))), clean)
         way = ways[leading_back]
         took = seconds(functools.partial(way.turn, other[:1], cells[:1], keys[:1]), 1, faces.device)
-        errors = [relative(way.turn(latents, cells, keys), clean, cells) for latents in (other, seen)]
+        errors = [relative(way.turn(latents, cells, keys, back=True), clean, cells) for latents in (other, seen)]
         yield hiding, leading_back, *errors, f"{took:.2f}"
 
 
@@ -202,7 +204,12 @@ def in_float32(plain: LatentDiffusion, backend: Diffusion, **settings: bool | in
 
 
 def candidates(
-    backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey], crowd: int = 1000
+    backend: Diffusion,
+    faces: Tensor,
+    masks: Tensor,
+    keys: Sequence[FaceKey],
+    plain: LatentDiffusion,
+    crowd: int = 1000,
 ) -> Iterable[Row]:
     """An attacker without the key, who has a thousand possible originals that differ inside the region alone.
 
@@ -216,26 +223,26 @@ def candidates(
     pool = torch.where(cells, pool, pool[:1])
     own = Key.from_bytes(b"a" * 32).face(CONSISTENT_SALT, "diffusion", 0)
 
-    def noise_of(latents: Tensor, walk: Diffusion) -> Tensor:
+    def noise_of(latents: Tensor, walk: Diffusion, guidance: float) -> Tensor:
+        predict = functools.partial(model.noise, guidance=guidance)
         around = keyed_noise.background_noise(own, latents.shape[1:]).to(latents)[None]
         found = []
         for part in latents.split(ENCODED):
             trajectory = walk.settings.background == "trajectory"
             held = None if trajectory else surroundings(walk, walk.schedule, part, around)
-            found.append(invert(part, model.noise, walk.schedule, walk.settings.iterations, cells, held)[-1])
+            found.append(invert(part, predict, walk.schedule, walk.settings.iterations, cells, held)[-1])
         return torch.cat(found)[:, cells[0].expand(pool.shape[1], -1, -1)].double()
 
     for transform in ("mix", "sign"):
-        background = backend.settings.background if transform == "mix" else "trajectory"
-        calls = backend.settings.iterations if transform == "mix" else 1
-        turned = backend.under({"transform": transform, "background": background, "iterations": calls})
+        turned = backend if transform == "mix" else in_float32(plain, backend, transform=transform)
         fresh = [
             Key.from_bytes(n.to_bytes(32, "big")).face(CONSISTENT_SALT, "diffusion", n)
             for n in range(1, min(CHOSEN, crowd) + 1)
         ]
         hidden = turned.turn(pool[: len(fresh)], cells.expand(len(fresh), -1, -1, -1), fresh)
         seen = model.encode(rounded(model.decode(hidden)))
-        theirs, his = noise_of(pool, turned), noise_of(torch.where(cells, seen, pool[:1]), turned)
+        theirs = noise_of(pool, turned, 0.0)
+        his = noise_of(torch.where(cells, seen, pool[:1]), turned, turned.settings.guidance)
         scores = {
             "correlation": (F.normalize(his, dim=1) @ F.normalize(theirs, dim=1).T).abs(),
             "|z|": centred(his.abs()) @ centred(theirs.abs()).T,
@@ -311,7 +318,7 @@ def main() -> None:
             ("hiding", "leading back", "latents", "through 8 bit", "seconds"),
         ),
         "candidates": (
-            functools.partial(candidates, crowd=options.candidates),
+            functools.partial(candidates, plain=plain, crowd=options.candidates),
             ("transform", "correlation", "|z|", "norm"),
         ),
         "speeds": (functools.partial(speeds, plain=plain), ("way", "seconds", "floor")),

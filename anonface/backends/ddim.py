@@ -36,24 +36,25 @@ class Schedule:
     kept: tuple[float, ...]
 
     @classmethod
-    def of(cls, diffusion: Any, steps: int, quadratic: bool = False) -> Schedule:
+    def of(cls, diffusion: Any, steps: int, first: int = -1) -> Schedule:
         """Of a diffusers ``DDIMScheduler``; ``steps`` up to the number it was trained with.
 
         Args:
-            quadratic: space the training steps as i^2 rather than evenly (Song et al. 2021, appendix D.2): closely at
-                the clean end, where an even step multiplies the noise by four and no iteration undoes that.
+            first: the training step to begin at, whose noise the latents of photos are then taken to hold; steps lie as
+                i^2 from there (Song et al. 2021, appendix D.2), closely at the clean end, where an even step multiplies
+                the noise by four and no iteration undoes that. -1: evenly, from no noise at all.
         """
         diffusion.set_timesteps(steps)
         timesteps = tuple(reversed(diffusion.timesteps.tolist()))
-        if quadratic and steps > 1:
-            last = timesteps[-1]
-            spread: list[int] = []
+        cleanest = diffusion.final_alpha_cumprod
+        if first >= 0 and steps > 1:
+            last, spread = timesteps[-1], list[int]()
             for i in range(steps):
-                wanted = round(last * (i / (steps - 1)) ** 2)
+                wanted = round(first + (last - first) * (i / (steps - 1)) ** 2)
                 spread.append(min(max(wanted, spread[-1] + 1 if spread else 0), last - (steps - 1 - i)))
             timesteps = tuple(spread)
-        kept = [float(diffusion.final_alpha_cumprod), *(float(diffusion.alphas_cumprod[t]) for t in timesteps)]
-        return cls(timesteps, tuple(kept))
+            cleanest = diffusion.alphas_cumprod[timesteps[0]] if first else cleanest
+        return cls(timesteps, (float(cleanest), *(float(diffusion.alphas_cumprod[t]) for t in timesteps)))
 
     def gains(self, step: int) -> tuple[float, ...]:
         """Chebyshev's, of one network call each, of as many calls as shrink what the start of a step missed to

@@ -35,6 +35,10 @@ from anonface.errors import DeviceError, UsageError, WeightsError
 from anonface.keys import FaceKey
 from anonface.models.latent_diffusion import LatentDiffusion
 
+# What fits the model trained here. Less spread asks for a later first step: the product of it and of that step's noise
+# is the grain of new faces, and the less grain, the more an error of a finished face's latents is magnified.
+OWN: Settings = {"background": "clean", "iterations": 0, "first": 12, "guidance": 2.0, "spread": 0.5}
+
 MEANT_AT_MOST = 64  # faces whose latents are kept until their photo is finished
 
 TRANSFORMS: dict[str, Callable[[Tensor, Tensor, FaceKey], Tensor]] = {"mix": keyed_noise.mix, "sign": keyed_noise.flip}
@@ -56,6 +60,9 @@ class DiffusionSettings:
         iterations: network calls for each step of inversion; 0: as many as each step needs.
         settling: steps of a correction of the finished photo (``settling.py``); 0 leaves it as it is.
         control: whether the segmentation ControlNet steers both ways.
+        first: training step at which steps begin, lying as i^2 from there; -1: even steps, as published.
+        guidance: of the new face, :meth:`LatentDiffusion.noise`.
+        spread: of the new face's noise: below 1 its faces are nearer to what is usual, and smoother.
     """
 
     steps: int = 50
@@ -64,6 +71,9 @@ class DiffusionSettings:
     iterations: int = 2
     settling: int = 12
     control: bool = False
+    first: int = -1
+    guidance: float = 0.0
+    spread: float = 1.0
 
     @classmethod
     def of(cls, settings: Settings) -> DiffusionSettings:
@@ -83,10 +93,15 @@ class DiffusionSettings:
             value = getattr(chosen, name)
             if value not in values:
                 raise UsageError(f"there is no {name} {value!r}", f"choose one of: {', '.join(values)}")
-        for name, least, most in (("steps", 1, 1000), ("iterations", 0, 100), ("settling", 0, 100)):
+        whole = {"steps": (1, 1000), "iterations": (0, 100), "settling": (0, 100), "first": (-1, 999)}
+        for name, (least, most) in whole.items():
             value = getattr(chosen, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise UsageError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+        for name, (low, high) in {"guidance": (0.0, 10.0), "spread": (0.1, 2.0)}.items():
+            value = getattr(chosen, name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
+                raise UsageError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}")
         if not isinstance(chosen.control, bool):
             raise UsageError(f"control is true or false, not {chosen.control!r}")
         return chosen
@@ -117,7 +132,7 @@ class Diffusion:
         self.correcting = SettlingParams()
         fitting: Settings = {"control": model.control is not None}
         if model.continues and (settings or {}).get("transform") != "sign":
-            fitting = {**fitting, "background": "clean", "iterations": 0}
+            fitting = {**fitting, **OWN}
         self._set(DiffusionSettings.of({**fitting, **(settings or {})}))
 
     @classmethod
@@ -175,8 +190,12 @@ class Diffusion:
                 "this photo needs the segmentation ControlNet, which the model does not hold",
                 "put controlnet_epoch_15.pth into the model's folder",
             )
+        if settings.first + settings.steps > trained:
+            raise UsageError(f"the model knows {trained} steps, not {settings.steps} from step {settings.first} on")
+        if settings.guidance and not self.model.guidable:
+            raise UsageError("this model cannot be guided", "guidance is for networks that nothing else steers")
         self.settings = settings
-        self.schedule = Schedule.of(self.model.diffusion, settings.steps, self.model.continues)
+        self.schedule = Schedule.of(self.model.diffusion, settings.steps, settings.first)
 
     def parameters(self) -> dict[str, Parameter]:
         return asdict(self.settings)
@@ -218,7 +237,7 @@ class Diffusion:
         return pictures
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        return self._walk(faces, masks, keys)[0]
+        return self._walk(faces, masks, keys, back=True)[0]
 
     def imprint(self, shown: Tensor, face: Tensor, mask: Tensor, frame: Tensor, key: FaceKey) -> Tensor | None:
         """A correction after which the finished face encodes to the latents that :meth:`anonymize` decoded."""
@@ -236,7 +255,7 @@ class Diffusion:
             return self.model.encode(faces.contiguous(memory_format=torch.channels_last)).float()
 
     @torch.inference_mode()
-    def _walk(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> tuple[Tensor, Tensor]:
+    def _walk(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey], back: bool = False) -> tuple[Tensor, Tensor]:
         """The pictures, and the latents that they were decoded from."""
         side = self.model.resolution
         if faces.shape[1:] != (3, side, side) or masks.shape[1:] != (1, side, side):
@@ -248,23 +267,31 @@ class Diffusion:
         for start in range(0, len(faces), together):
             part = slice(start, start + together)
             clean = self.model.encode(faces[part].to(self.device))
-            latents = self.turn(clean, self.cells(masks[part]).to(self.device), keys[part])
+            latents = self.turn(clean, self.cells(masks[part]).to(self.device), keys[part], back)
             pictures.append(self.model.decode(latents).clamp(-1, 1).to(faces.device))
             everyone.append(latents)
         return torch.cat(pictures), torch.cat(everyone)
 
     @torch.inference_mode()
-    def turn(self, clean: Tensor, cells: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        """Clean latents [B, C, S, S] -> those of somebody else, or back. Every latent on the way is erased."""
+    def turn(self, clean: Tensor, cells: Tensor, keys: Sequence[FaceKey], back: bool = False) -> Tensor:
+        """Clean latents [B, C, S, S] -> those of somebody else, or ``back``. Every latent on the way is erased.
+
+        The new face is guided and its noise has the spread of the settings; the old one's walk is plain both ways.
+        """
         control = self.model.control if self.settings.control else None
         hint = None
         if control is not None:
             factor = self.model.resolution // self.model.side
             hint = control.hint(F.interpolate(cells.float(), scale_factor=factor).expand(-1, 3, -1, -1))
 
-        def predict(latents: Tensor, timestep: int) -> Tensor:
+        def plain(latents: Tensor, timestep: int) -> Tensor:
             return self.model.noise(latents, timestep, hint)
 
+        def guided(latents: Tensor, timestep: int) -> Tensor:
+            return self.model.noise(latents, timestep, hint, self.settings.guidance)
+
+        transform, spread = TRANSFORMS[self.settings.transform], self.settings.spread
+        up, down = (guided, plain) if back else (plain, guided)
         held: list[Tensor] = []  # the background's levels, where they do not come out of the inversion
         trajectory: list[Tensor] = []
         try:
@@ -273,10 +300,11 @@ class Diffusion:
             elif self.settings.background == "noised":
                 noise = torch.stack([keyed_noise.background_noise(key, clean.shape[1:]) for key in keys])
                 held = self.schedule.noised(clean, noise.to(clean))
-            trajectory = invert(clean, predict, self.schedule, self.settings.iterations, cells, held or None)
-            transform = TRANSFORMS[self.settings.transform]
-            turned = [transform(*face) for face in zip(trajectory[-1], cells[:, 0], keys, strict=True)]
-            return denoise(torch.stack(turned), predict, self.schedule, cells, held or trajectory)
+            trajectory = invert(clean, up, self.schedule, self.settings.iterations, cells, held or None)
+            noise = torch.where(cells, trajectory[-1] / spread, trajectory[-1]) if back else trajectory[-1]
+            turned = torch.stack([transform(*face) for face in zip(noise, cells[:, 0], keys, strict=True)])
+            turned = turned if back else torch.where(cells, turned * spread, turned)
+            return denoise(turned, down, self.schedule, cells, held or trajectory)
         finally:
             for latents in (*held[1:], *trajectory[1:]):
                 if latents is not clean:

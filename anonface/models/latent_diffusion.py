@@ -6,7 +6,8 @@ unconditional UNet, UNet under a text prompt, UNet under a segmentation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -186,11 +187,19 @@ class LatentDiffusion(nn.Module):
             return self.autoencoder.decode(latents).sample
         return self.autoencoder.decode(latents / self.autoencoder.config.scaling_factor).sample
 
-    def noise(self, latents: Tensor, timestep: int, hint: Tensor | None = None) -> Tensor:
+    @property
+    def guidable(self) -> bool:
+        """Whether :meth:`noise` can be guided: a network with self-attention that nothing else steers."""
+        return self.prompt is None and self.control is None and bool(self._attention())
+
+    def noise(self, latents: Tensor, timestep: int, hint: Tensor | None = None, guidance: float = 0.0) -> Tensor:
         """The noise that latents at a training step hold, as the network predicts it.
 
         Args:
             hint: as :meth:`SegmentationControlNet.hint` gives it; only with ``control``.
+            guidance: how far to go on in the direction away from what the network predicts when all its attention looks
+                at the same place (perturbed-attention guidance, Ahn et al. 2024, equation 8); only where
+                :attr:`guidable`.
         """
         step = torch.tensor(timestep, device=latents.device)
         seen = latents.to(getattr(self.unet, "dtype", latents.dtype))
@@ -199,9 +208,31 @@ class LatentDiffusion(nn.Module):
         elif self.prompt is not None:
             prompt = self.prompt.expand(len(latents), -1, -1)
             predicted = self.unet(seen, step, encoder_hidden_states=prompt).sample
+        elif guidance:
+            with self._attention_half_perturbed():
+                good, bad = self.unet(torch.cat([seen, seen]), step).sample.float().chunk(2)
+            predicted = good + guidance * (good - bad)
         else:
             predicted = self.unet(seen, step).sample
         return self.noise_of(predicted.to(latents), latents, timestep)
+
+    def _attention(self) -> list[Any]:
+        kind = torchvision_adapter.load("diffusers").models.attention_processor.Attention
+        return [module for module in self.unet.modules() if isinstance(module, kind)]
+
+    @contextlib.contextmanager
+    def _attention_half_perturbed(self) -> Iterator[None]:
+        """Within it, attention is itself for the first half of a batch and the identity for the second."""
+        modules = self._attention()
+        before = [module.processor for module in modules]
+        perturbing = torchvision_adapter.load("diffusers").models.attention_processor.PAGIdentitySelfAttnProcessor2_0()
+        try:
+            for module in modules:
+                module.processor = perturbing
+            yield
+        finally:
+            for module, processor in zip(modules, before, strict=True):
+                module.processor = processor
 
     def noise_of(self, predicted: Tensor, latents: Tensor, timestep: int) -> Tensor:
         """What the schedule says is predicted (noise, velocity or clean latents), as noise."""

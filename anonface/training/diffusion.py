@@ -206,7 +206,7 @@ class NoiseObjective(Objective):
         rng, steps = torch.Generator().manual_seed(99), 50
         faces = self.faces.render(6, rng).float() / 127.5 - 1
         clean = self.model.encode(faces)
-        schedule = Schedule.of(self.model.diffusion, steps, quadratic=True)
+        schedule = Schedule.of(self.model.diffusion, steps, first=0)
         region = fixed_region(self.model.side).to(clean.device)
 
         def predict(latents: Tensor, timestep: int) -> Tensor:

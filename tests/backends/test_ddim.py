@@ -89,11 +89,11 @@ def test_inversion_makes_noise_of_latents(clean):
 
 def test_steps_may_lie_closely_at_the_clean_end():
     diffusion = diffusion_of(FFHQ_SCHEDULE)
-    even, close = Schedule.of(diffusion, 50), Schedule.of(diffusion, 50, quadratic=True)
+    even, close = Schedule.of(diffusion, 50), Schedule.of(diffusion, 50, first=0)
     assert close.timesteps[:5] == (0, 1, 2, 4, 7) and close.timesteps[-1] == even.timesteps[-1]
     assert all(a < b for a, b in pairwise(close.timesteps)) and len(close.timesteps) == 50
-    assert Schedule.of(diffusion, 1000, quadratic=True) == Schedule.of(diffusion, 1000)
-    assert len(set(Schedule.of(diffusion, 999, quadratic=True).timesteps)) == 999
+    assert Schedule.of(diffusion, 1000, first=0) == Schedule.of(diffusion, 1000)
+    assert len(set(Schedule.of(diffusion, 999, first=0).timesteps)) == 999
 
 
 def test_steps_take_the_calls_that_they_need(clean, mask):
@@ -101,7 +101,7 @@ def test_steps_take_the_calls_that_they_need(clean, mask):
     diffusion = diffusion_of(FFHQ_SCHEDULE)
     predict = analytic(diffusion)
     for steps, most in ((50, 80), (15, 50)):
-        schedule, calls = Schedule.of(diffusion, steps, quadratic=True), []
+        schedule, calls = Schedule.of(diffusion, steps, first=0), []
         needed = [len(schedule.gains(i)) for i in range(steps)]
         assert max(needed) == needed[0] and min(needed) < 4 and sum(needed) < most
 
@@ -119,7 +119,7 @@ def test_steps_take_the_calls_that_they_need(clean, mask):
 
 def test_gains_are_those_of_a_step_whose_eigenvalues_are_known():
     """The error left of every eigenvalue between the levels' ratios is at most what was asked for."""
-    schedule = Schedule.of(diffusion_of({**FFHQ_SCHEDULE, "set_alpha_to_one": False}), 20, quadratic=True)
+    schedule = Schedule.of(diffusion_of({**FFHQ_SCHEDULE, "set_alpha_to_one": False}), 20, first=0)
     assert schedule.gains(0) == (1.0,)  # from a level to itself
     for i in range(1, 20):
         cleaner, noisier = schedule.kept[i : i + 2]

@@ -98,8 +98,9 @@ def test_a_model_that_continues_clean_surroundings_sees_them_clean_and_leads_bac
     model = random_model()
     model.continues = True
     backend = Diffusion(model, settings={"steps": 5, "iterations": 8})
-    assert backend.settings.background == "clean"
-    assert Diffusion(model, settings={"transform": "sign"}).settings.background == "trajectory"
+    assert backend.settings.background == "clean" and backend.settings.spread < 1 < backend.settings.guidance
+    published = Diffusion(model, settings={"transform": "sign"}).settings
+    assert (published.background, published.spread, published.guidance) == ("trajectory", 1, 0)
     seen = []
     predict = model.noise
     model.noise = lambda latents, *rest: seen.append(latents.clone()) or predict(latents, *rest)
@@ -109,7 +110,35 @@ def test_a_model_that_continues_clean_surroundings_sees_them_clean_and_leads_bac
     outside = ~cells.expand_as(clean)
     assert len(seen) == 5 * 9 and all(torch.equal(latents[outside], clean[outside]) for latents in seen[1:])
     assert torch.equal(other[outside], clean[outside]) and not torch.allclose(other, clean, atol=0.1)
-    assert (backend.turn(other, cells, [face_key()]) - clean).norm() < 0.01 * (other - clean).norm()
+    assert (backend.turn(other, cells, [face_key()], back=True) - clean).norm() < 0.01 * (other - clean).norm()
+    assert (backend.turn(other, cells, [face_key()]) - clean).norm() > 0.1 * (other - clean).norm()  # no involution
+
+
+def test_guidance_goes_on_away_from_perturbed_attention_and_leaves_none_behind():
+    model = random_model()
+    model.unet.conv_out.weight.data *= 10
+    latents = torch.randn(2, 4, SIDE, SIDE, generator=torch.Generator().manual_seed(3))
+    with torch.inference_mode():
+        plain, one, three = (model.noise(latents, 400, guidance=g) for g in (0.0, 1.0, 3.0))
+        assert torch.equal(plain, model.noise(latents, 400))
+    away = one - plain
+    assert away.norm() > 1e-4 * plain.norm()
+    torch.testing.assert_close(three, plain + 3 * away, atol=1e-4, rtol=1e-4)
+
+
+def test_less_spread_leaves_less_noise_in_the_region_alone():
+    model = random_model()
+    for parameter in model.unet.conv_out.parameters():
+        parameter.data.zero_()  # no noise is ever seen: latents are scaled alone
+    clean = torch.randn(1, 4, SIDE, SIDE, generator=torch.Generator().manual_seed(3))
+    whole, half = (
+        Diffusion(model, settings={"steps": 3, "iterations": 1, "background": "trajectory", "spread": spread})
+        for spread in (1.0, 0.5)
+    )
+    cells = whole.cells(torch.ones(1, 1, 4 * SIDE, 4 * SIDE))
+    wide, narrow = (backend.turn(clean, cells, [face_key()]) for backend in (whole, half))
+    torch.testing.assert_close(narrow, torch.where(cells, wide / 2, wide))
+    torch.testing.assert_close(half.turn(narrow, cells, [face_key()], back=True), clean)
 
 
 def test_the_finished_face_settles_on_the_latents_that_were_meant():
@@ -237,6 +266,13 @@ def test_the_controlnet_steers_where_the_folder_holds_one(authors):
         Diffusion(random_model()).under({"control": True})
 
 
+def test_only_networks_that_nothing_else_steers_are_guided(stable):
+    assert Diffusion(random_model()).under({"guidance": 1.0}).settings.guidance == 1
+    for steered in (Diffusion(load_model(str(stable))), Diffusion(gaussian_model())):
+        with pytest.raises(UsageError, match="cannot be guided"):
+            steered.under({"guidance": 1.0})
+
+
 @pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
 def test_stable_diffusion_runs_with_the_empty_prompt(stable, prediction):
     schedule = stable / "scheduler" / "scheduler_config.json"
@@ -348,6 +384,12 @@ def test_settings_are_checked(authors):
         {"transform": "rot13"},
         {"background": "none"},
         {"iterations": -1},
+        {"first": 1000},
+        {"first": 990, "steps": 50},
+        {"spread": 0},
+        {"spread": "wide"},
+        {"guidance": -1.0},
+        {"guidance": True},
         {"settling": 101},
         {"control": "yes"},
     ):
