@@ -224,7 +224,7 @@ def candidates(
     own = Key.from_bytes(b"a" * 32).face(CONSISTENT_SALT, "diffusion", 0)
 
     def noise_of(latents: Tensor, walk: Diffusion, guidance: float) -> Tensor:
-        predict = functools.partial(model.noise, guidance=guidance)
+        predict = functools.partial(walk.model.noise, guidance=guidance)
         around = keyed_noise.background_noise(own, latents.shape[1:]).to(latents)[None]
         found = []
         for part in latents.split(ENCODED):
