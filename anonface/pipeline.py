@@ -18,7 +18,7 @@ from anonface import anchor
 from anonface.backends.base import Backend, Imprinting, Parameter, build
 from anonface.container import FaceEntry, FaceReport, Header
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
-from anonface.faces import align, blend, parse, people
+from anonface.faces import align, blend, outline, parse, people
 from anonface.faces.detect import Face, build_detector, reading_order
 from anonface.keys import CONSISTENT_SALT, Argon2, FaceKey, Key, PhotoKey, fresh_salt
 
@@ -33,6 +33,7 @@ Watch = Callable[[str, int, int], None]
 Quad = NDArray[np.float64]
 Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
 
+OUTLINE = "outline"  # what the record calls faces' outlines, followed by their numbers
 MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
 # Where FFHQ's alignment puts the five points in its square: eyes, nose tip, mouth corners; and the face's box.
 ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
@@ -159,7 +160,14 @@ class Engine:
         synth = [face for face in located if face.obstacle is None]
         # keys count the faces that are synthesised, in the order of the header
         keys = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
-        cuts = [self._cut(result, face.quad, self.parser) for face in synth]
+        if self.backend.outlined and consistent:  # recovery may have no record
+            cuts = [self._outlined(result, face.quad) for face in synth]
+        else:
+            cuts = [self._cut(result, face.quad, self.parser) for face in synth]
+        outlines = {}
+        if self.backend.outlined and not consistent:
+            outlines = {f"{OUTLINE}{i}": outline.of_mask(cut.soft) for i, cut in enumerate(cuts)}
+            cuts = [self._outlined(result, f.quad, o) for f, o in zip(synth, outlines.values(), strict=True)]
         result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize)
         if isinstance(self.backend, Imprinting):
             result = self._imprint(result, cuts, keys, self.backend, consistent)
@@ -168,7 +176,7 @@ class Engine:
                 result = anchor.drop(result, cut.quad, (result != pixels).any(2), face_key)
         header = Header(
             backend=self.backend.name,
-            parameters={**self.backend.parameters(), "parser": self.parser},
+            parameters={**self.backend.parameters(), "parser": self.parser, **outlines},
             flow_salt=salt,
             consistent=consistent,
             kdf=kdf,
@@ -208,7 +216,11 @@ class Engine:
             backend, parser = self._fitting(header, pixels)
         synth = [face.quad for i, face in enumerate(found) if face.obstacle is None and i not in kept]
         keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
-        cuts = [self._cut(pixels, quad, parser) for quad in synth]
+        if backend.outlined:
+            said = [str(header.parameters.get(f"{OUTLINE}{i}", "")) if header else "" for i in range(len(synth))]
+            cuts = [self._outlined(pixels, quad, one) for quad, one in zip(synth, said, strict=True)]
+        else:
+            cuts = [self._cut(pixels, quad, parser) for quad in synth]
         result = self._replace(pixels, cuts, keys, backend, backend.recover)
         return Recovered(result, header.reports() if header else _report(found, kept))
 
@@ -237,7 +249,7 @@ class Engine:
                 f"the photo is {width}x{height} px, its record says {w}x{h}",
                 "it was resized or cropped; a photo made with --stateless can be recovered with --stateless",
             )
-        parameters = dict(header.parameters)
+        parameters = {k: v for k, v in header.parameters.items() if not k.startswith(OUTLINE)}
         parser = str(parameters.pop("parser", self.parser))
         if self.refine is not None:
             parameters["refine"] = self.refine
@@ -288,10 +300,21 @@ class Engine:
             raise UsageError(f"the face in {name!r} is {found[0].obstacle}", "give a larger photo, seen from the front")
         return align.crop(pixels, found[0].quad, people.SIDE)
 
-    def _cut(self, pixels: Pixels, quad: Quad, parser: str) -> _Cut:
+    def _crop(self, pixels: Pixels, quad: Quad) -> Pixels:
         sizes = self.backend.resolutions
-        size = max(sizes[0], min(align.crop_size(quad), sizes[-1]))
-        crop = align.crop(pixels, quad, size)
+        return align.crop(pixels, quad, max(sizes[0], min(align.crop_size(quad), sizes[-1])))
+
+    def _outlined(self, pixels: Pixels, quad: Quad, said: str = "") -> _Cut:
+        """A face whose mask is a recorded one; without a record it is everywhere."""
+        crop = self._crop(pixels, quad)
+        try:
+            return _Cut(quad, crop, outline.to_mask(said, len(crop)))
+        except ValueError as error:
+            raise ContainerError("the record's outline of a face is damaged", str(error)) from error
+
+    def _cut(self, pixels: Pixels, quad: Quad, parser: str) -> _Cut:
+        crop = self._crop(pixels, quad)
+        size = len(crop)
         mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
         return _Cut(quad, crop, blend.soften(parse.face_mask(crop, mesh, size, parser)))
 

@@ -299,7 +299,7 @@ def test_face_at_the_border(anonymize, anonface, monkeypatch):
 class Inverting:
     """A backend that turns faces into their negatives and remembers the keys."""
 
-    name, resolutions, exact, together = "inverting", (64,), False, True
+    name, resolutions, exact, together, outlined = "inverting", (64,), False, True, False
 
     def __init__(self):
         self.streams = []

@@ -33,6 +33,8 @@ class Backend(Protocol):
     exact: bool
     # Whether faces that are given together take less time than one after another.
     together: bool
+    # Whether recovery needs the very masks again: then they are coarse, and recorded.
+    outlined: bool
 
     def parameters(self) -> dict[str, Parameter]:
         """What recovery must know to be this one's inverse; canonical, goes into the header."""

@@ -46,6 +46,7 @@ class OfficialDBAFBackend(published.WithoutSettings):
     networks: OfficialDBAF
     exact = False
     together = True
+    outlined = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

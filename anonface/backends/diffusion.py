@@ -9,9 +9,10 @@ Every transform is its own inverse, so anonymizing and recovering are one and th
 
 Two transforms, each with what fits it. ``sign`` is the paper's: signs flipped inside the parsed mask, the background's
 own inversion put back outside, one network call a step. ``mix`` also hides |z|, which a sign flip does not; because it
-couples all cells, its region is a fixed one of the aligned canvas. Around it the background's level t is its clean
-latent under noise drawn from the key or, for a network that was trained so, the clean latent itself. That trajectory
-both ends can rebuild; the inverted one they cannot, since inversion lets the face leak into it.
+couples all cells, both ends must know them: they are what a recorded outline has of a fixed region of the aligned
+canvas, or all of that. Around them the background's level t is its clean latent under noise drawn from the key or, for
+a network that was trained so, outside the region the clean latent itself. That trajectory both ends can rebuild; the
+inverted one they cannot, since inversion lets the face leak into it.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ from anonface.models.latent_diffusion import LatentDiffusion
 
 # What fits the model trained here. Less spread asks for a later first step: the product of it and of that step's noise
 # is the grain of new faces, and the less grain, the more an error of a finished face's latents is magnified.
-OWN: Settings = {"background": "clean", "iterations": 0, "first": 12, "guidance": 2.0, "spread": 0.5}
+OWN: Settings = {"background": "clean", "iterations": 0, "first": 9, "guidance": 2.0, "spread": 0.6}
 
 MEANT_AT_MOST = 64  # faces whose latents are kept until their photo is finished
 
 TRANSFORMS: dict[str, Callable[[Tensor, Tensor, FaceKey], Tensor]] = {"mix": keyed_noise.mix, "sign": keyed_noise.flip}
 BACKGROUNDS = ("clean", "noised", "trajectory")
+
+LEAST_SEEN = 0.4  # of the fixed region: where a mask leaves less of it, all is replaced
 
 # The fixed region, an ellipse of the aligned canvas: centre and half axes as shares of the side, x before y.
 REGION_CENTRE, REGION_AXES = (0.5, 0.57), (0.27, 0.33)
@@ -195,6 +198,8 @@ class Diffusion:
         if settings.guidance and not self.model.guidable:
             raise UsageError("this model cannot be guided", "guidance is for networks that nothing else steers")
         self.settings = settings
+        # the mix couples all cells, so both ends need the same; a sign flip only loses what a cell too many holds
+        self.outlined = settings.transform == "mix"
         self.schedule = Schedule.of(self.model.diffusion, settings.steps, settings.first)
 
     def parameters(self) -> dict[str, Parameter]:
@@ -227,7 +232,10 @@ class Diffusion:
         """Which latents the key transforms, bool [B, 1, S, S], for masks [B, 1, R, R] in 0..1."""
         if self.settings.transform == "sign":
             return F.adaptive_max_pool2d(masks, self.model.side) > 0
-        return fixed_region(self.model.side).expand(len(masks), 1, -1, -1)
+        region = fixed_region(self.model.side)
+        seen = (F.adaptive_avg_pool2d(masks, self.model.side) > 0.5) & region
+        enough = seen.sum((1, 2, 3), keepdim=True) >= LEAST_SEEN * region.sum()
+        return torch.where(enough, seen, region)
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, to be seen where :meth:`visible` says."""
@@ -295,11 +303,12 @@ class Diffusion:
         held: list[Tensor] = []  # the background's levels, where they do not come out of the inversion
         trajectory: list[Tensor] = []
         try:
-            if self.settings.background == "clean":
-                held = [clean] * (self.settings.steps + 1)
-            elif self.settings.background == "noised":
+            if self.settings.background != "trajectory":
                 noise = torch.stack([keyed_noise.background_noise(key, clean.shape[1:]) for key in keys])
                 held = self.schedule.noised(clean, noise.to(clean))
+            if self.settings.background == "clean":  # but for what a mask leaves of the region, as in training
+                region = fixed_region(self.model.side).to(clean.device)
+                held = [torch.where(region, level, clean) for level in held]
             trajectory = invert(clean, up, self.schedule, self.settings.iterations, cells, held or None)
             noise = torch.where(cells, trajectory[-1] / spread, trajectory[-1]) if back else trajectory[-1]
             turned = torch.stack([transform(*face) for face in zip(noise, cells[:, 0], keys, strict=True)])
@@ -307,8 +316,7 @@ class Diffusion:
             return denoise(turned, down, self.schedule, cells, held or trajectory)
         finally:
             for latents in (*held[1:], *trajectory[1:]):
-                if latents is not clean:
-                    latents.zero_()
+                latents.zero_()
 
 
 def fixed_region(side: int) -> Tensor:

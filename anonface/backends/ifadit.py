@@ -96,6 +96,7 @@ class IFADIT:
     name = "ifadit"
     exact = False
     together = False
+    outlined = False
     corrections = 1
     resolution = 256  # at which the networks look; renders have the size of the crop
     resolutions: tuple[int, ...] = (256, 512, 1024)

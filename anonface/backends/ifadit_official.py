@@ -42,6 +42,7 @@ class OfficialIFADITBackend:
     name = "ifadit-official"
     exact = False
     together = True
+    outlined = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

@@ -43,6 +43,7 @@ class LatentEditingBackend(published.WithoutSettings):
 
     exact = True
     together = True
+    outlined = False
     networks: FaceEditor
     resolutions: tuple[int, ...] = (256, 512, 1024)
 

@@ -14,6 +14,7 @@ from anonface import anchor
 from anonface.backends import base
 from anonface.backends.diffusion import Diffusion
 from anonface.container import decode, encode
+from anonface.errors import ContainerError
 from anonface.keys import Key
 from anonface.pipeline import Anonymized, Engine
 
@@ -57,6 +58,33 @@ def test_the_right_key_brings_the_face_back_through_the_record(engine, photo, an
     assert min(hidden, false) > 15
     # A model that loses nothing writes fine noise, of which the photo's own grid of pixels keeps a part.
     assert face_error(right, photo, where) < 0.75 * min(hidden, false)
+
+
+def test_the_record_says_the_outline_and_what_is_outside_it_stays(engine, photo, monkeypatch):
+    whole = engine.anonymize(photo, KEY)
+    changed = (whole.pixels != photo).any(2)
+    rows = np.flatnonzero(changed.any(1))
+    covered = photo.copy()
+    top, bottom = rows[0] + len(rows) // 2, rows[-1] + 1  # a plain scarf over mouth and chin
+    covered[top:bottom] = (40, 90, 60)
+    face = engine._locate(photo, ())
+    monkeypatch.setattr(engine, "_locate", lambda *_: face)
+    hidden = engine.anonymize(covered, KEY)
+    kept = (hidden.pixels == covered).all(2) & changed
+    assert kept[top + len(rows) // 8 : bottom].sum() > 0.9 * changed[top + len(rows) // 8 : bottom].sum()
+    assert not kept[rows[0] : top - len(rows) // 8].all()
+
+    def parsed(*_: object) -> None:
+        raise AssertionError("the new face was parsed")
+
+    monkeypatch.setattr("anonface.faces.parse.face_mask", parsed)
+    header = decode(encode(hidden.header))
+    where = (hidden.pixels != covered).any(2)
+    right, wrong = (engine.recover(hidden.pixels, key, header).pixels for key in (KEY, OTHER))
+    assert face_error(right, covered, where) < 0.75 * face_error(wrong, covered, where)
+    broken = replace(header, parameters={**header.parameters, "outline0": "ab"})
+    with pytest.raises(ContainerError, match="outline of a face is damaged"):
+        engine.recover(hidden.pixels, KEY, broken)
 
 
 def test_the_salt_is_fresh_unless_consistent(engine, photo, anonymized):
