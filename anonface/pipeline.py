@@ -34,6 +34,7 @@ Quad = NDArray[np.float64]
 Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
 
 OUTLINE = "outline"  # what the record calls faces' outlines, followed by their numbers
+MOST_OUTLINES = 128  # faces; a header has room for some more
 MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
 # Where FFHQ's alignment puts the five points in its square: eyes, nose tip, mouth corners; and the face's box.
 ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
@@ -160,14 +161,12 @@ class Engine:
         synth = [face for face in located if face.obstacle is None]
         # keys count the faces that are synthesised, in the order of the header
         keys = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
-        if self.backend.outlined and consistent:  # recovery may have no record
-            cuts = [self._outlined(result, face.quad) for face in synth]
-        else:
-            cuts = [self._cut(result, face.quad, self.parser) for face in synth]
-        outlines = {}
-        if self.backend.outlined and not consistent:
-            outlines = {f"{OUTLINE}{i}": outline.of_mask(cut.soft) for i, cut in enumerate(cuts)}
-            cuts = [self._outlined(result, f.quad, o) for f, o in zip(synth, outlines.values(), strict=True)]
+        outlines: dict[str, Parameter] = {}
+        cuts = [self._cut(result, face.quad, self.parser) for face in synth]
+        if self.backend.outlined:
+            if not consistent and len(cuts) <= MOST_OUTLINES:  # otherwise recovery may have no record, or no room in it
+                outlines = {f"{OUTLINE}{i}": outline.of_mask(cut.soft) for i, cut in enumerate(cuts)}
+            cuts = [self._outlined(result, cut.quad, _said(outlines, i)) for i, cut in enumerate(cuts)]
         result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize)
         if isinstance(self.backend, Imprinting):
             result = self._imprint(result, cuts, keys, self.backend, consistent)
@@ -217,8 +216,8 @@ class Engine:
         synth = [face.quad for i, face in enumerate(found) if face.obstacle is None and i not in kept]
         keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
         if backend.outlined:
-            said = [str(header.parameters.get(f"{OUTLINE}{i}", "")) if header else "" for i in range(len(synth))]
-            cuts = [self._outlined(pixels, quad, one) for quad, one in zip(synth, said, strict=True)]
+            said = header.parameters if header else {}
+            cuts = [self._outlined(pixels, quad, _said(said, i)) for i, quad in enumerate(synth)]
         else:
             cuts = [self._cut(pixels, quad, parser) for quad in synth]
         result = self._replace(pixels, cuts, keys, backend, backend.recover)
@@ -419,6 +418,11 @@ def _face_in(quad: Quad) -> Face:
     side = ALIGNED_SIDE * align.side_of(quad)
     x, y = align.transform(to_photo, ALIGNED_CENTRE)[0] - side / 2
     return Face((float(x), float(y), side, side), align.transform(to_photo, ALIGNED_POINTS), 1.0)
+
+
+def _said(parameters: Mapping[str, Parameter], number: int) -> str:
+    """A face's outline; empty where there is none."""
+    return str(parameters.get(f"{OUTLINE}{number}", ""))
 
 
 def _from_header(header: Header) -> list[_Located]:
