@@ -12,7 +12,7 @@ from anonface.keys import FaceKey
 
 # Of the logarithm of a region's length over the square root of its elements: where it lies, and the logistic spread
 # about it, of inverted photos; and the least share, beyond which lengths are no photo's.
-LENGTHS, RAREST = (-0.27, 0.03), 1e-4
+LENGTHS, RAREST = (-0.265, 0.04), 1e-4
 
 
 def signs(key: FaceKey, purpose: str, count: int) -> Tensor:
