@@ -5,6 +5,7 @@ Both are trained on faces that the generator draws on the training device itself
 
 from __future__ import annotations
 
+import functools
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from anonface.backends.arena import mixed_precision
 from anonface.backends.ddim import Schedule, denoise
-from anonface.backends.diffusion import fixed_region
+from anonface.backends.diffusion import OWN, fixed_region
 from anonface.models.attributes import MobileNetV2Features
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.training.data import FacePool, cropped, jitter, relit, rounded, tile
@@ -202,18 +203,17 @@ class NoiseObjective(Objective):
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
-        """Faces, and those with which the average replaces them: from noise in 50 steps, in clean surroundings."""
+        """Faces, and what the average puts in their place: as it draws them, and as the backend asks for them."""
         rng, steps = torch.Generator().manual_seed(99), 50
         faces = self.faces.render(6, rng).float() / 127.5 - 1
         clean = self.model.encode(faces)
-        schedule = Schedule.of(self.model.diffusion, steps, first=0)
+        schedule = Schedule.of(self.model.diffusion, steps, int(OWN["first"]))
         region = fixed_region(self.model.side).to(clean.device)
+        drawn = torch.randn(clean.shape, generator=rng).to(clean)
+        averaged = LatentDiffusion(self.average.module, self.model.autoencoder, self.model.diffusion.config)
 
-        def predict(latents: Tensor, timestep: int) -> Tensor:
-            return self.model.noise_of(self.average.module(latents, timestep).sample, latents, timestep)
+        def replaced(guidance: float, spread: float) -> Tensor:
+            predict = functools.partial(averaged.noise, guidance=guidance)
+            return self.model.decode(denoise(spread * drawn, predict, schedule, region, [clean] * (steps + 1)))
 
-        def replaced() -> Tensor:
-            noise = torch.randn(clean.shape, generator=rng).to(clean)
-            return self.model.decode(denoise(noise, predict, schedule, region, [clean] * (steps + 1)))
-
-        return tile([faces, replaced(), replaced()])
+        return tile([faces, replaced(0, 1), replaced(float(OWN["guidance"]), float(OWN["spread"]))])
