@@ -162,11 +162,13 @@ class Engine:
         # keys count the faces that are synthesised, in the order of the header
         keys = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
         outlines: dict[str, Parameter] = {}
-        cuts = [self._cut(result, face.quad, self.parser) for face in synth]
-        if self.backend.outlined:
-            if not consistent and len(cuts) <= MOST_OUTLINES:  # otherwise recovery may have no record, or no room in it
+        if self.backend.outlined and (consistent or len(synth) > MOST_OUTLINES):
+            cuts = [self._outlined(result, face.quad) for face in synth]  # recovery has no record, or no room in it
+        else:
+            cuts = [self._cut(result, face.quad, self.parser) for face in synth]
+            if self.backend.outlined:
                 outlines = {f"{OUTLINE}{i}": outline.of_mask(cut.soft) for i, cut in enumerate(cuts)}
-            cuts = [self._outlined(result, cut.quad, _said(outlines, i)) for i, cut in enumerate(cuts)]
+                cuts = [self._outlined(result, cut.quad, _said(outlines, i)) for i, cut in enumerate(cuts)]
         result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize)
         if isinstance(self.backend, Imprinting):
             result = self._imprint(result, cuts, keys, self.backend, consistent)

@@ -58,7 +58,7 @@ class Schedule:
 
     def gains(self, step: int) -> tuple[float, ...]:
         """Chebyshev's, of one network call each, of as many calls as shrink what the start of a step missed to
-        :data:`TOLERANCE` of it: the more, the further apart the levels are (Golub and Van Loan 2013, 11.2.8)."""
+        :data:`TOLERANCE` of it: the more, the further apart the levels are (Golub and Van Loan 2013, chapter 11.2)."""
         cleaner, noisier = self.kept[step : step + 2]
         low, high = ((1 - cleaner) / (1 - noisier)) ** 0.5, (cleaner / noisier) ** 0.5
         condition = (high / max(low, 1e-6)) ** 0.5

@@ -5,7 +5,8 @@
     z'_t     = M . z'_t + (1 - M) . z_t, down to z'_0   (equations 2, 5 and 7)
     X'       = D(z'_0)
 
-Every transform is its own inverse, so anonymizing and recovering are one and the same walk.
+Every transform is its own inverse, so recovering is the same walk; where the new face's half is guided or less spread,
+each way does to that half what undoes the other's.
 
 Two transforms, each with what fits it. ``sign`` is the paper's: signs flipped inside the parsed mask, the background's
 own inversion put back outside, one network call a step. ``mix`` also hides |z|, which a sign flip does not; because it
@@ -308,11 +309,14 @@ class Diffusion:
                 held = self.schedule.noised(clean, noise.to(clean))
             if self.settings.background == "clean":  # but for what a mask leaves of the region, as in training
                 region = fixed_region(self.model.side).to(clean.device)
-                held = [torch.where(region, level, clean) for level in held]
+                for level in held[1:]:
+                    torch.where(region, level, clean, out=level)
             trajectory = invert(clean, up, self.schedule, self.settings.iterations, cells, held or None)
-            noise = torch.where(cells, trajectory[-1] / spread, trajectory[-1]) if back else trajectory[-1]
-            turned = torch.stack([transform(*face) for face in zip(noise, cells[:, 0], keys, strict=True)])
-            turned = turned if back else torch.where(cells, turned * spread, turned)
+            if back:
+                trajectory[-1][cells.expand_as(clean)] /= spread
+            turned = torch.stack([transform(*face) for face in zip(trajectory[-1], cells[:, 0], keys, strict=True)])
+            if not back:
+                turned[cells.expand_as(clean)] *= spread
             return denoise(turned, down, self.schedule, cells, held or trajectory)
         finally:
             for latents in (*held[1:], *trajectory[1:]):

@@ -197,8 +197,8 @@ class LatentDiffusion(nn.Module):
 
         Args:
             hint: as :meth:`SegmentationControlNet.hint` gives it; only with ``control``.
-            guidance: how far to go on in the direction away from what the network predicts when all its attention looks
-                at the same place (perturbed-attention guidance, Ahn et al. 2024, equation 8); only where
+            guidance: how far to go on in the direction away from what the network predicts when in its attention every
+                place looks at itself alone (perturbed-attention guidance, Ahn et al. 2024); only where
                 :attr:`guidable`.
         """
         step = torch.tensor(timestep, device=latents.device)

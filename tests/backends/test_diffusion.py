@@ -13,6 +13,7 @@ from tiny_diffusion import AUTOENCODER, SIDE, TEXT_UNET, UNET, VQ, drawn, gaussi
 from anonface import weights
 from anonface.backends import diffusion_files
 from anonface.backends.base import build
+from anonface.backends.ddim import Schedule
 from anonface.backends.diffusion import Diffusion, fixed_region
 from anonface.backends.diffusion_files import load_model, renamed
 from anonface.errors import DeviceError, UsageError, WeightsError
@@ -442,6 +443,22 @@ def test_intermediate_latents_are_erased(monkeypatch):
     faces = gaussian_faces(1)
     backend.anonymize(faces, torch.ones(1, 1, 64, 64), [face_key()])
     assert len(kept) == 5 and all(not latents.any() for latents in kept[1:])
+
+
+def test_the_levels_around_the_region_are_erased_as_well(monkeypatch):
+    model = random_model()
+    model.continues = True
+    backend = Diffusion(model, settings={"steps": 4})
+    levels: list[torch.Tensor] = []
+    noised = Schedule.noised
+
+    def keep(*arguments: torch.Tensor) -> list[torch.Tensor]:
+        levels.extend(made := noised(*arguments))
+        return made
+
+    monkeypatch.setattr(Schedule, "noised", keep)
+    backend.anonymize(gaussian_faces(1), torch.ones(1, 1, 64, 64), [face_key()])
+    assert len(levels) == 5 and levels[0].any() and all(not latents.any() for latents in levels[1:])
 
 
 def test_other_sizes_and_unequal_numbers_are_refused():
