@@ -95,12 +95,15 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough mem
 # --- One photo -------------------------------------------------------------------------------------------------------
 
 
+DEFAULT_BACKEND = "ifadit"
+
+
 @cache
-def default_engine() -> Engine:
-    """The engine with all defaults, made once."""
+def default_engine(backend: str = DEFAULT_BACKEND) -> Engine:
+    """A backend's engine with all defaults, made once."""
     from anonface.pipeline import Engine
 
-    return Engine()
+    return Engine(backend)
 
 
 NOTHING = sealing.Contents("none")
@@ -256,7 +259,7 @@ class Recovering:
     """How photos are led back; the fields are as in :func:`recover`."""
 
     key: Key | Callable[[Header | None], Key]
-    engine: Engine | Callable[[], Engine] = default_engine
+    engine: Engine | Callable[[str], Engine] = default_engine
     unsealed: bool = False
     decoy: bool = False
     stateless: bool = False
@@ -268,7 +271,13 @@ class Recovering:
     def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
         name = _name(source)
         if name is None or self.stateless:
-            return Opened(name, b"", open_photo(source, self.max_pixels)[1])
+            data, seen = open_photo(source, self.max_pixels)
+            if name and _needs_record(data):
+                raise UsageError(
+                    f"{str(name)!r} was anonymized without --stateless, and key and pixels are not enough",
+                    "leave --stateless out",
+                )
+            return Opened(name, b"", seen)
         data = read_file(name)
         record = read_record(name, data, sidecar)
         header = container.decode(record)
@@ -289,7 +298,7 @@ class Recovering:
 
     def ready(self, opened: Opened) -> None:
         if self._tier(opened) == "none":
-            _made(self.engine)
+            self._engine(opened.header)
 
     def treat(self, opened: Opened) -> Treated:
         header, contents, tier = opened.header, opened.contents, self._tier(opened)
@@ -304,7 +313,7 @@ class Recovering:
             said = tier
         else:
             key = sealing.network_key(contents, self._key(header))
-            result = _made(self.engine).recover(photo.pixels, key, header, faces=self.faces)
+            result = self._engine(header).recover(photo.pixels, key, header, faces=self.faces)
             pixels, faces = result.pixels, result.faces
             if contents.tier == "none" and contents.network_key:
                 notes = (
@@ -322,6 +331,11 @@ class Recovering:
         if treated.verified == "no" and self.original_suffix:
             target = _checked(_decoy_name(target), opened)
         return [(target, _encoded(target, opened.decoded, treated.result.pixels, self.quality))]
+
+    def _engine(self, header: Header | None) -> Engine:
+        if callable(self.engine):
+            return self.engine(header.backend if header else DEFAULT_BACKEND)
+        return self.engine
 
     def _key(self, header: Header | None) -> Key:
         return self.key(header) if callable(self.key) else self.key
@@ -358,6 +372,15 @@ def _decoy_name(target: Path) -> Path:
 
 def _made(engine: Engine | Callable[[], Engine]) -> Engine:
     return engine() if callable(engine) else engine
+
+
+def _needs_record(data: bytes) -> bool:
+    """Whether a file carries a record, and one without which key and pixels are not enough."""
+    try:
+        record = carriers.extract(data)
+        return record is not None and not container.decode(record).consistent
+    except ContainerError:  # damaged, or of another version
+        return False
 
 
 def _same_format(suffix: str) -> str:
@@ -478,7 +501,7 @@ def recover(
     key: Key | Callable[[Header | None], Key],
     output: str | Path | None = None,
     *,
-    engine: Engine | Callable[[], Engine] = default_engine,
+    engine: Engine | Callable[[str], Engine] = default_engine,
     header: Header | None = None,
     sidecar: str | Path | None = None,
     unsealed: bool = False,
@@ -496,7 +519,7 @@ def recover(
         photo: [H, W, 3] uint8 RGB, or a file.
         key: the one it was anonymized under, or what gives it once the header is known.
         output: the file to write; None writes nothing. A sealed original is written as it was, byte for byte.
-        engine: an engine, or what gives one when the networks are needed.
+        engine: an engine, or what gives that of a record's backend when the networks are needed.
         header: what :func:`anonymize` returned. An array without one is recovered from pixels and key alone.
         sidecar: the file that holds the record of a photo file: a sidecar, or an image.
         unsealed: let the networks lead back, whatever is sealed. Where nothing is, a wrong key leads to some other

@@ -94,6 +94,9 @@ Backend = Annotated[
     str,
     typer.Option(help="ifadit, diffusion, dbaf or hford; with the authors' weights ifadit-official or dbaf-official."),
 ]
+Recorded = Annotated[
+    str | None, typer.Option("--backend", help="Default: the one that the record names, or ifadit where there is none.")
+]
 BatchSize = Annotated[int, typer.Option(min=1, help="Faces at a time; fewer need less memory.")]
 Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
 Parser = Annotated[str, typer.Option(help="trained, landmarks, bisenet or parsenet.")]
@@ -516,7 +519,7 @@ def recover(
         bool, typer.Option("--decoy", help="Under a wrong key, write the face that it leads to; exit 7 all the same.")
     ] = False,
     device: Device = "auto",
-    backend: Backend = "ifadit",
+    backend: Recorded = None,
     batch_size: BatchSize = 4,
     detector: Detector = "yunet",
     parser: Parser = "trained",
@@ -554,6 +557,8 @@ def recover(
         raise UsageError("--stateless uses no record, so a --sidecar has no say")
     if not stateless and (faces != "all" or keep_faces):
         raise UsageError("the record says which faces were changed", "--faces and --keep-faces go with --stateless")
+    if not stateless and (transform or steps):
+        raise UsageError("the record says how it was done", "--transform and --steps go with --stateless")
     jobs = batch.plan(paths, "recover", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
     _check_quality(quality, jobs)
     options = {
@@ -568,7 +573,7 @@ def recover(
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     _spare([key_file, passphrase_file, *(job.sidecar for job in jobs)], [report, *(job.target for job in jobs)])
     own = _own_settings(free, model, transform, steps, compiled)
-    engine = EngineSettings(backend, device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
+    engine = EngineSettings(backend or "", device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
     order = Order(overwrite, skip_existing, False, resume, report, runs_on, workers)
     return _do(ctx, jobs, _recovering, keys, engine, options, order)[0]
 
@@ -638,7 +643,7 @@ def _chosen(text: str) -> Chosen:
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What the user asked of the engine."""
+    """What the user asked of the engine; a ``backend`` left empty is the one that a record names."""
 
     backend: str
     device: str
@@ -652,34 +657,36 @@ class EngineSettings:
 
 
 class LazyEngine:
-    """Makes the engine when the first photo is ready for it, and says its device.
+    """Makes each engine when the first photo is ready for it, and says its device.
 
-    ``watch`` is what the engine will tell of every face.
+    ``watch`` is what the engines will tell of every face.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
         self.watch: Watch = lambda doing, face, faces: None
         self._settings = settings
-        self._engine: Engine | None = None
+        self._engines: dict[str, Engine] = {}
 
-    def __call__(self) -> Engine:
-        if self._engine is None:
+    def __call__(self, recorded: str = "") -> Engine:
+        """The engine of the backend that the user chose, else of the ``recorded`` one."""
+        s = self._settings
+        backend = s.backend or recorded
+        if backend not in self._engines:
             from anonface.pipeline import Engine
 
-            s = self._settings
-            if s.backend == "ifadit":
+            if backend == "ifadit":
                 _fetch_missing()
             keep = _portraits(s.keep_faces, s.max_pixels) if s.keep_faces else ()
-            self._engine = Engine(
-                s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep, self.watch
-            )
-            _say(f"anonface: device {self._engine.device_name}")
-        return self._engine
+            engine = Engine(backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep, self.watch)
+            if not self._engines:
+                _say(f"anonface: device {engine.device_name}")
+            self._engines[backend] = engine
+        return self._engines[backend]
 
     @property
     def device_name(self) -> str | None:
         """None as long as nothing needed an engine."""
-        return self._engine.device_name if self._engine else None
+        return next((engine.device_name for engine in self._engines.values()), None)
 
 
 def _portraits(folder: Path, max_pixels: int) -> Iterator[tuple[str, NDArray[np.uint8]]]:

@@ -191,7 +191,9 @@ def precisions(
     clean = backend.model.encode(faces)
     for hiding, leading_back in (("float32",) * 2, ("bfloat16",) * 2, ("float32", "bfloat16"), ("bfloat16", "float32")):
         other = ways[hiding].turn(clean, cells, keys)
-        seen = torch.where(cells, backend.model.encode(rounded(backend.model.decode(other))), clean)
+        seen = torch.where(
+            cells, backend.model.read(rounded(backend.model.picture(other, backend.resolutions[-1]))), clean
+        )
         way = ways[leading_back]
         took = seconds(functools.partial(way.turn, other[:1], cells[:1], keys[:1]), 1, faces.device)
         errors = [relative(way.turn(latents, cells, keys, back=True), clean, cells) for latents in (other, seen)]
@@ -240,7 +242,7 @@ def candidates(
             for n in range(1, min(CHOSEN, crowd) + 1)
         ]
         hidden = turned.turn(pool[: len(fresh)], cells.expand(len(fresh), -1, -1, -1), fresh)
-        seen = model.encode(rounded(model.decode(hidden)))
+        seen = model.read(rounded(model.picture(hidden, model.resolutions[-1])))
         theirs = noise_of(pool, turned, 0.0)
         his = noise_of(torch.where(cells, seen, pool[:1]), turned, turned.settings.guidance)
         scores = {

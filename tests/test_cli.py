@@ -64,7 +64,7 @@ def test_there_and_back(anonface, room):
 
     code, out, _ = anonface("inspect", "a.anon.png", "--json")
     assert code == 0
-    assert json.loads(out)["backend"] == "fake" and json.loads(out)["canvas"] == [40, 32]
+    assert json.loads(out)["backend"] == "ifadit" and json.loads(out)["canvas"] == [40, 32]
     assert anonface("inspect", "a.anon.png")[1].startswith("format")
 
     assert anonface("recover", "a.anon.png", "--key-file", "mine.key")[0] == 0
@@ -137,6 +137,30 @@ def test_stateless_stores_nothing(anonface, key):
     assert not Path("a.recovered.png").exists()
     assert anonface("recover", "a.anon.png", "--key-file", key, "--stateless")[0] == 0
     assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def test_a_photo_whose_record_is_needed_is_not_recovered_without_it(anonface, key):
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--stateless")
+    assert code == 2 and "leave --stateless out" in err and not Path("a.recovered.png").exists()
+    assert anonface("anonymize", "a.png", "--key-file", key, "--consistent", "--overwrite")[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", key, "--stateless")[0] == 0
+    assert (pixels("a.recovered.png") == pixels("a.png")).all()
+
+
+def test_the_record_names_the_backend(anonface, key):
+    for name, backend in (("in/a.png", "diffusion"), ("in/b.png", "ifadit")):
+        photo(name)
+        assert anonface("anonymize", name, "--key-file", key, "--backend", backend, "--seal", "none")[0] == 0
+    code, _, err = anonface("recover", "in/a.anon.png", "in/b.anon.png", "--key-file", key)
+    assert code == 0 and err.count("device") == 1
+    assert all((pixels(f"in/{name}.recovered.png") == pixels("in/a.png")).all() for name in "ab")
+    code, _, err = anonface("recover", "in/a.anon.png", "--key-file", key, "--backend", "ifadit", "-o", "c.png")
+    assert code == 8 and "--backend diffusion" in err
+    for option in (("--steps", "20"), ("--transform", "sign")):
+        code, _, err = anonface("recover", "in/a.anon.png", "--key-file", key, *option, "-o", "c.png")
+        assert code == 2 and "the record says" in err
 
 
 def test_the_record_in_a_sidecar(anonface, key):
@@ -1283,7 +1307,7 @@ def test_exact_is_said_of_what_is_exact_alone(anonface, key, tier, output, exact
 
 def test_inspect_says_what_is_public_and_what_recovery_needs(anonface, key, monkeypatch):
     photo("a.png")
-    for tier, need in (("file", "the key file"), ("face", "every pixel"), ("none", "networks of backend fake")):
+    for tier, need in (("file", "the key file"), ("face", "every pixel"), ("none", "networks of backend ifadit")):
         assert anonface("anonymize", "a.png", "--key-file", key, "--seal", tier, "--overwrite")[0] == 0
         code, out, _ = anonface("inspect", "a.anon.png", "--json")
         facts = json.loads(out)

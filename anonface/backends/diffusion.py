@@ -21,6 +21,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 
 import torch
@@ -129,7 +130,7 @@ class Diffusion:
         keep_large_buffers()
         self.device = torch.device(device)
         self.model = model.to(self.device)
-        self.resolutions: tuple[int, ...] = (model.resolution,)
+        self.resolutions: tuple[int, ...] = model.resolutions
         self._digest = b""
         self._narrowed = False
         self._meant: dict[tuple[bytes, FaceKey], Tensor] = {}
@@ -257,27 +258,32 @@ class Diffusion:
         params = replace(self.correcting, steps=self.settings.settling)
         room, meant = self.visible(mask).to(self.device), self._meant[_name(face[0], key)]
         placed = (shown.to(self.device), room, meant, frame.to(self.device))
-        return settle(*placed, self._encode_narrowly if self._narrowed else self.model.encode, params).to(shown.device)
+        return settle(*placed, self._read_narrowly if self._narrowed else self.model.read, params).to(shown.device)
 
-    def _encode_narrowly(self, faces: Tensor) -> Tensor:
+    def _read_narrowly(self, faces: Tensor) -> Tensor:
         with mixed_precision(self.device):
-            return self.model.encode(faces.contiguous(memory_format=torch.channels_last)).float()
+            return self.model.read(faces.contiguous(memory_format=torch.channels_last)).float()
+
+    def _picture(self, latents: Tensor, side: int) -> Tensor:
+        with mixed_precision(self.device) if self._narrowed else nullcontext():
+            return self.model.picture(latents, side)
 
     @torch.inference_mode()
     def _walk(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey], back: bool = False) -> tuple[Tensor, Tensor]:
         """The pictures, and the latents that they were decoded from."""
-        side = self.model.resolution
-        if faces.shape[1:] != (3, side, side) or masks.shape[1:] != (1, side, side):
-            raise ValueError(f"faces and masks must have {side} px, not {tuple(faces.shape)}, {tuple(masks.shape)}")
+        side = faces.shape[-1]
+        if side not in self.resolutions or faces.shape[1:] != (3, side, side) or masks.shape[1:] != (1, side, side):
+            sizes = " or ".join(map(str, self.resolutions))
+            raise ValueError(f"faces and masks must have {sizes} px, not {tuple(faces.shape)}, {tuple(masks.shape)}")
         if not len(faces) == len(masks) == len(keys):
             raise ValueError(f"{len(faces)} faces, {len(masks)} masks and {len(keys)} keys: one of each is needed")
         together = len(faces) if self.device.type == "cuda" else 1
         pictures, everyone = [], []
         for start in range(0, len(faces), together):
             part = slice(start, start + together)
-            clean = self.model.encode(faces[part].to(self.device))
+            clean = self.model.read(faces[part].to(self.device))
             latents = self.turn(clean, self.cells(masks[part]).to(self.device), keys[part], back)
-            pictures.append(self.model.decode(latents).clamp(-1, 1).to(faces.device))
+            pictures.append(self._picture(latents, side).to(faces.device))
             everyone.append(latents)
         return torch.cat(pictures), torch.cat(everyone)
 

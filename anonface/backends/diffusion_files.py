@@ -32,9 +32,11 @@ from anonface.models.latent_diffusion import (
     build,
 )
 from anonface.models.segmentation_control import SegmentationControlNet
+from anonface.models.sharpener import Sharpener
 
 AUTHORS = "signflip"  # the name that asks for the sign-flip authors' files as weights.toml knows them
 OWN_FILES = ("diffusion-autoencoder", "diffusion-unet")
+SHARPENER = "diffusion-sharpener"
 CONTROL_FILE = "controlnet_epoch_15.pth"
 TENSOR_FILES = ("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin")
 TEXT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -64,14 +66,20 @@ def load_model(name: str) -> LatentDiffusion:
 
 
 def _own() -> LatentDiffusion:
-    return _of_own_kind(*(weights.tensors(name) for name in OWN_FILES))
+    return _of_own_kind(*(weights.tensors(name) for name in (*OWN_FILES, SHARPENER)))
 
 
-def _of_own_kind(autoencoder: Mapping[str, Tensor], unet: Mapping[str, Tensor]) -> LatentDiffusion:
+def _of_own_kind(
+    autoencoder: Mapping[str, Tensor], unet: Mapping[str, Tensor], detail: Mapping[str, Tensor] | None = None
+) -> LatentDiffusion:
     parts = _filled(OWN_UNET, unet), _filled(OWN_AUTOENCODER, autoencoder)
-    for part in parts:
-        part.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
-    return LatentDiffusion(*parts, OWN_SCHEDULE, continues=True)
+    sharpener = None
+    if detail is not None:
+        sharpener = Sharpener()
+        weights.fit(sharpener, detail, source=SHARPENER)
+    model = LatentDiffusion(*parts, OWN_SCHEDULE, continues=True, sharpener=sharpener)
+    # a fifth faster on a CPU
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
 def _authors() -> LatentDiffusion:
@@ -87,7 +95,8 @@ def _of_folder(folder: Path) -> LatentDiffusion:
         raise WeightsError(f"there is no folder {folder}", LAYOUT_HINT)
     if run := run_files(folder):
         autoencoder, unet = (weights.load_checkpoint(file) for file in run)
-        return _of_own_kind(autoencoder, unet)
+        sharpener = folder / "sharpener" / f"{SHARPENER}.safetensors"
+        return _of_own_kind(autoencoder, unet, weights.load_checkpoint(sharpener) if sharpener.is_file() else None)
     root = folder / "ffhq-diffusers" if (folder / "ffhq-diffusers").is_dir() else folder
     unet = _network(root, ("unet",), UNETS, FFHQ_UNET)
     autoencoder = _network(root, ("vqvae", "vae"), AUTOENCODERS, FFHQ_AUTOENCODER)

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anonface import torchvision_adapter
 from anonface.models.segmentation_control import SegmentationControlNet
+from anonface.models.sharpener import Sharpener
 
 Config = Mapping[str, Any]
 
@@ -120,6 +122,7 @@ class LatentDiffusion(nn.Module):
         prompt: embedding of the text prompt [1, L, D], for a UNet that wants one.
         control: steers ``unet``, which it contains, by the face's segmentation.
         continues: whether ``unet`` was trained to continue clean surroundings.
+        sharpener: gives decoded faces the detail that they lack, at twice their side.
 
     Raises:
         ValueError: the parts do not fit each other.
@@ -135,10 +138,11 @@ class LatentDiffusion(nn.Module):
         prompt: Tensor | None = None,
         control: SegmentationControlNet | None = None,
         continues: bool = False,
+        sharpener: Sharpener | None = None,
     ) -> None:
         super().__init__()
         self.continues = continues
-        self.unet, self.autoencoder, self.control = unet, autoencoder, control
+        self.unet, self.autoencoder, self.control, self.sharpener = unet, autoencoder, control, sharpener
         self.register_buffer("prompt", prompt)
         self.diffusion = diffusion_of(schedule)
         channels = autoencoder.config.latent_channels
@@ -173,6 +177,11 @@ class LatentDiffusion(nn.Module):
         """Side of the faces in px."""
         return self.side * 2 ** (len(self.autoencoder.config.block_out_channels) - 1)
 
+    @property
+    def resolutions(self) -> tuple[int, ...]:
+        """Sides in px at which :meth:`picture` shows faces."""
+        return (self.resolution,) if self.sharpener is None else (self.resolution, Sharpener.factor * self.resolution)
+
     def encode(self, faces: Tensor) -> Tensor:
         """Faces -> latents: a VQ model's before quantisation, others' (a KL model's mean) times the scaling factor."""
         encoded = self.autoencoder.encode(faces)
@@ -186,6 +195,20 @@ class LatentDiffusion(nn.Module):
         if self.quantised:
             return self.autoencoder.decode(latents).sample
         return self.autoencoder.decode(latents / self.autoencoder.config.scaling_factor).sample
+
+    def read(self, faces: Tensor) -> Tensor:
+        """:meth:`encode` of faces of any of :attr:`resolutions`, reduced to what the encoder takes."""
+        return self.encode(
+            faces if faces.shape[-1] == self.resolution else F.adaptive_avg_pool2d(faces, self.resolution)
+        )
+
+    def picture(self, latents: Tensor, side: int) -> Tensor:
+        """Latents -> faces [B, 3, ``side``, ``side``] in [-1, 1], sharpened where that has been learnt."""
+        decoded = self.decode(latents).clamp(-1, 1)
+        if self.sharpener is None:
+            return decoded
+        sharp = self.sharpener(decoded).float().clamp(-1, 1)
+        return sharp if sharp.shape[-1] == side else F.adaptive_avg_pool2d(sharp, side)
 
     @property
     def guidable(self) -> bool:

@@ -25,7 +25,6 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from anonface.backends.latent_editing import ENCODER
 from anonface.faces.blend import composite
@@ -36,6 +35,7 @@ from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import CODE_OF_LATENT, Features, InversionEncoder
 from anonface.models.latent_editing import CODES, LEVELS, FaceEditor
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.training.adversarial import contest
 from anonface.training.data import FacePool, draw_latents, jitter, mirrored, recompressed, relit, rounded, tile
 from anonface.training.ifadit import theta_minus, theta_plus
 from anonface.training.loop import Objective
@@ -332,22 +332,13 @@ class EditingObjective(Objective):
     def adversarial(self, real: Tensor, made: Tensor, kinds: int, step: int) -> dict[str, Tensor]:
         """The generator's loss and the discriminator's, each blind to the other's parameters (DBAF 16 and 17, 37 and
         38, HFORD 16 and 17); ``made`` are pictures of ``kinds`` kinds."""
-        fixed = {name: value.detach() for name, value in self.discriminator.named_parameters()}
-        fooled = F.softplus(-functional_call(self.discriminator, fixed, (made,)))
-        caught = F.softplus(self.discriminator(made.detach()))
-        penalised = step % self.R1_EVERY == 0
-        real = real.detach().requires_grad_(penalised)
-        logits = self.discriminator(real)
-        losses = {
-            "fooling": self.over(list(fooled.unflatten(0, (kinds, -1)).mean(1))),
-            "catching": self.over(list(F.softplus(-logits).mean() + caught.unflatten(0, (kinds, -1)).mean(1))),
+        penalty = self.R1_EVERY * self.GAMMA if step % self.R1_EVERY == 0 else 0.0
+        judged = contest(self.discriminator, real, made, penalty)
+        caught = list(judged.caught.unflatten(0, (kinds, -1)).mean(1))
+        return {
+            "fooling": self.over(list(judged.fooling.unflatten(0, (kinds, -1)).mean(1))),
+            "catching": self.over([judged.real + kind for kind in caught]) + judged.slope,
         }
-        if penalised:
-            (slope,) = torch.autograd.grad(logits.sum(), real, create_graph=True)
-            losses["catching"] = (
-                losses["catching"] + self.R1_EVERY * self.GAMMA / 2 * slope.square().sum((1, 2, 3)).mean()
-            )
-        return losses
 
     @torch.no_grad()
     def sheet(self) -> NDArray:

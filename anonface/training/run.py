@@ -1,8 +1,8 @@
 """``anonface train``: from a name to a run.
 
 Order: heads, parser, identity, attributes, flow, ifadit. Each reads what the ones before it left in the package's
-``trained``. Apart from them, each in one folder, which can then be named as a model: autoencoder, then diffusion;
-inversion, then dbaf and hford.
+``trained``. Apart from them, each in one folder, which can then be named as a model: autoencoder, then diffusion, then
+sharpener; inversion, then dbaf and hford.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from anonface import weights
+from anonface.backends.diffusion_files import load_model, run_files
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.latent_editing import EDITORS, ENCODER
 from anonface.errors import UsageError, WeightsError
@@ -26,6 +27,7 @@ from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.models.latent_editing import FaceEditor
+from anonface.models.sharpener import Sharpener
 from anonface.models.sif import SIF
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
@@ -36,6 +38,7 @@ from anonface.training.labels import fit_reader, load_labelled
 from anonface.training.latent_editing import CoveredPool, DBAFObjective, HFORDObjective, InversionObjective, Teachers
 from anonface.training.loop import LoopSettings, Objective, train
 from anonface.training.parser import ParserObjective
+from anonface.training.sharpener import DetailPool, SharpenerObjective
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,16 @@ def _diffusion(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     return NoiseObjective(model, faces, batch), request.settings("diffusion", steps, 3e-4)
 
 
+def _sharpener(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    batch, steps = _pace("sharpener", request.device)
+    files = run_files(request.folder)
+    model = load_model(str(request.folder) if files else "").to(request.device)
+    pool = DetailPool(model, load_generator(request.device), load_mapping(request.device), request.faces)
+    judges = _features().to(request.device), Discriminator().to(request.device)
+    objective = SharpenerObjective(model, Sharpener().to(request.device), *judges, pool, batch)
+    return objective, request.settings("sharpener", steps, 4e-4)
+
+
 def _inversion(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     batch, steps = _pace(ENCODER, request.device)
     generator, mapping = load_generator(request.device), load_mapping(request.device)
@@ -253,6 +266,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "ifadit": _phase_two,  # phase II
     "autoencoder": _autoencoder,
     "diffusion": _diffusion,
+    "sharpener": _sharpener,
     "inversion": _inversion,
     "dbaf": _editing("dbaf"),
     "hford": _editing("hford"),
@@ -261,6 +275,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
 PACES = {
     "autoencoder": ((8, 5_000), (48, 40_000)),
     "diffusion": ((16, 8_000), (128, 100_000)),
+    "sharpener": ((8, 1_800), (32, 40_000)),
     "inversion": ((4, 20_000), (32, 40_000)),
     "dbaf": ((2, 20_000), (16, 60_000)),
     "hford": ((2, 20_000), (16, 60_000)),

@@ -7,8 +7,20 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from tiny_diffusion import AUTOENCODER, SIDE, TEXT_UNET, UNET, VQ, drawn, gaussian_faces, gaussian_model, random_model
+from tiny_diffusion import (
+    AUTOENCODER,
+    SIDE,
+    TEXT_UNET,
+    UNET,
+    VQ,
+    drawn,
+    drawn_sharpener,
+    gaussian_faces,
+    gaussian_model,
+    random_model,
+)
 
 from anonface import weights
 from anonface.backends import diffusion_files
@@ -140,6 +152,26 @@ def test_less_spread_leaves_less_noise_in_the_region_alone():
     wide, narrow = (backend.turn(clean, cells, [face_key()]) for backend in (whole, half))
     torch.testing.assert_close(narrow, torch.where(cells, wide / 2, wide))
     torch.testing.assert_close(half.turn(narrow, cells, [face_key()], back=True), clean)
+
+
+def test_a_sharpened_face_is_shown_at_twice_the_side_and_read_at_either():
+    model = random_model()
+    model.sharpener = drawn_sharpener()
+    backend = Diffusion(model, settings={"steps": 2, "iterations": 1, "settling": 2})
+    soft = Diffusion(random_model(), settings=backend.settings.__dict__)
+    assert backend.resolutions == (4 * SIDE, 8 * SIDE) and soft.resolutions == (4 * SIDE,)
+    assert backend.digest() != soft.digest()
+    small, key = gaussian_faces(1), [face_key()]
+    large, mask = F.interpolate(small, scale_factor=2), torch.ones(1, 1, 8 * SIDE, 8 * SIDE)
+    for sharp, plain in ((backend.anonymize, soft.anonymize), (backend.recover, soft.recover)):
+        shown = sharp(large, mask, key)
+        assert shown.shape == large.shape and backend.visible(mask).shape == mask.shape
+        torch.testing.assert_close(sharp(small, mask[..., ::2, ::2], key), F.avg_pool2d(shown, 2))
+        assert (F.avg_pool2d(shown, 2) - plain(small, mask[..., ::2, ::2], key)).abs().mean() > 0.01
+    pattern = backend.imprint(large, large, mask, torch.eye(2, 3)[None], face_key())
+    assert pattern is not None and pattern.any()
+    with pytest.raises(ValueError, match="64 or 128 px"):
+        backend.anonymize(large[..., :96, :96], mask[..., :96, :96], key)
 
 
 def test_the_finished_face_settles_on_the_latents_that_were_meant():

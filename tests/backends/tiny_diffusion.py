@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from anonface.models.latent_diffusion import FFHQ_SCHEDULE, LatentDiffusion, build, diffusion_of
+from anonface.models.sharpener import Sharpener, SharpenerParams
 
 SIDE, FACTOR = 16, 4
 UNET = {
@@ -51,6 +52,15 @@ def drawn(config: dict[str, Any], seed: int = 0, scale: float = 1.0) -> Any:
     if scale != 1.0:
         network.conv_out.weight.data *= scale
     return network
+
+
+def drawn_sharpener() -> Sharpener:
+    """One whose every parameter does something."""
+    torch.manual_seed(0)
+    sharpener = Sharpener(SharpenerParams(channels=8, blocks=2)).eval()
+    for parameter in sharpener.parameters():
+        parameter.data += 0.05 * torch.randn(parameter.shape)
+    return sharpener.requires_grad_(False)
 
 
 class Folding(torch.nn.Module):

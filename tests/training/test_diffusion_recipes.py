@@ -10,12 +10,15 @@ from anonface.backends.diffusion_files import load_model
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.errors import UsageError
 from anonface.models.attributes import MobileNetV2Features
+from anonface.models.discriminator import Discriminator, DiscriminatorParams
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
+from anonface.models.sharpener import Sharpener, SharpenerParams
 from anonface.training import run
 from anonface.training.data import FacePool, cropped, mirrored, relit
 from anonface.training.diffusion import AutoencoderObjective, LatentPool, NoiseObjective, start_from_block_means
 from anonface.training.loop import Objective, step_generator
 from anonface.training.run import Request, train_command
+from anonface.training.sharpener import DetailPool, SharpenerObjective
 
 SIDE = 64  # px of a face, eight times a latent's
 SMALL_UNET = {**OWN_UNET, "sample_size": SIDE // 8, "block_out_channels": [32, 32, 32], "layers_per_block": 1}
@@ -148,6 +151,43 @@ def test_the_noise_prediction_learns_and_its_average_ships():
     assert any(moved) and shipped.keys() == objective.model.unet.state_dict().keys()
     assert not torch.equal(shipped["conv_in.weight"], objective.model.unet.state_dict()["conv_in.weight"])
     assert objective.sheet().shape == (6 * SIDE, 3 * SIDE, 3)
+
+
+class DrawnDetail(DetailPool):
+    """Random pictures in place of rendered faces."""
+
+    def render(self, count: int, rng: torch.Generator) -> Tensor:
+        return torch.rand(count, 3, self.side, self.side, generator=rng) * 2 - 1
+
+
+def small_sharpening() -> SharpenerObjective:
+    model = small_model()
+    pool = DrawnDetail(model, load_generator(), load_mapping(), size=3)
+    sharpener, judge = Sharpener(SharpenerParams(8, 1)), Discriminator(DiscriminatorParams(64, (4,) * 5))
+    features = MobileNetV2Features().requires_grad_(False)
+    return SharpenerObjective(model, sharpener, features, judge, pool, batch=4, crop=32)
+
+
+def test_the_sharpener_learns_detail_and_alone_ships():
+    objective = small_sharpening()
+    history = descend(objective, 10, 2e-3)
+    assert set(history[0]) == {"pixels", "perceived", "encoded", "fooling", "catching", "_psnr"}
+    assert history[-1]["pixels"] < history[0]["pixels"] and history[0]["encoded"] < history[-1]["encoded"]
+    assert len(objective.faces.faces) == 3  # one more at every step, and no more than were asked for
+    assert all(p.grad is None for p in objective.model.parameters())
+    assert objective.deployable().keys() == {"diffusion-sharpener"}
+    assert objective.sheet().shape == (2 * 2 * SIDE, 5 * 2 * SIDE, 3)
+
+
+def test_crops_show_one_place_of_the_face_and_of_what_is_decoded():
+    objective, rng = small_sharpening(), torch.Generator().manual_seed(3)
+    rows = torch.linspace(-1, 1, 2 * SIDE)[None, None, :, None]
+    faces = 0.9 * (rows + 0.1 * rows.mT).expand(4, 3, -1, -1)
+    objective.model.decode = lambda latents: torch.nn.functional.avg_pool2d(faces, 2)
+    wanted, soft = objective._crops(faces, torch.zeros(4, 4, 8, 8), rng)
+    assert wanted.shape == (4, 3, 64, 64) and soft.shape == (4, 3, 32, 32)
+    torch.testing.assert_close(torch.nn.functional.avg_pool2d(wanted, 2), soft, atol=0.01, rtol=0)
+    assert wanted.mean((1, 2, 3)).unique().numel() > 1
 
 
 def test_a_pool_replaces_its_faces_little_by_little():

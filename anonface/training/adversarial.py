@@ -1,0 +1,41 @@
+"""The game of a maker of pictures and a discriminator, with the non-saturating loss and R1 (Mescheder et al. 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call
+
+from anonface.models.discriminator import Discriminator
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Losses of one step: of each made picture the maker's and the discriminator's, the real ones' and R1."""
+
+    fooling: Tensor
+    caught: Tensor
+    real: Tensor
+    slope: Tensor
+
+
+def contest(discriminator: Discriminator, real: Tensor, made: Tensor, penalty: float = 0.0) -> Contest:
+    """Both sides' losses, each blind to the other's parameters.
+
+    Args:
+        real, made: pictures [B, 3, R, R] and [M, 3, R, R] in [-1, 1].
+        penalty: weight of R1, half the squared slope at the real ones; 0 leaves it out.
+    """
+    fixed = {name: value.detach() for name, value in discriminator.named_parameters()}
+    fooling = F.softplus(-functional_call(discriminator, fixed, (made,)).float())
+    caught = F.softplus(discriminator(made.detach()).float())
+    real = real.detach().requires_grad_(penalty > 0)
+    logits = discriminator(real).float()
+    squared = logits.new_zeros(())
+    if penalty:
+        (slope,) = torch.autograd.grad(logits.sum(), real, create_graph=True)
+        squared = slope.square().sum((1, 2, 3)).mean()
+    return Contest(fooling, caught, F.softplus(-logits).mean(), penalty / 2 * squared)

@@ -1,0 +1,156 @@
+"""What the autoencoder of ``diffusion`` loses of a face, learnt back: skin, hair and lashes, at twice its side."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from anonface.backends.arena import mixed_precision
+from anonface.backends.diffusion import fixed_region
+from anonface.models.attributes import MobileNetV2Features
+from anonface.models.discriminator import Discriminator
+from anonface.models.latent_diffusion import LatentDiffusion
+from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.models.sharpener import Sharpener
+from anonface.training.adversarial import contest
+from anonface.training.data import draw_latents, relit, rounded, tile
+from anonface.training.loop import Objective
+
+GRID = 8  # px of a picture to each of its latents
+MARGIN = 4  # latents around a crop, as far as a decoder looks that matters
+
+
+class DetailPool:
+    """Faces with all their detail, one more at every draw until there are ``size``, and their latents.
+
+    They are drawn at the generator's full size: its smaller ones are softer than a photo reduced to that size.
+    """
+
+    def __init__(self, model: LatentDiffusion, generator: MobileStyleGAN, mapping: MappingNetwork, size: int) -> None:
+        self.model, self.generator, self.mapping, self.size = model, generator, mapping, size
+        self.side = Sharpener.factor * model.resolution
+        device = next(mapping.parameters()).device
+        self.faces = torch.empty(0, 3, self.side, self.side, dtype=torch.uint8, device=device)
+        self.latents = torch.empty(0, model.channels, model.side, model.side, device=device)
+
+    @torch.no_grad()
+    def render(self, count: int, rng: torch.Generator) -> Tensor:
+        """``count`` new faces [count, 3, 2R, 2R] in [-1, 1]."""
+        faces = [
+            self.generator.synthesize(draw_latents(self.mapping, 1, rng), self.generator.sizes[-1])
+            for _ in range(count)
+        ]
+        return torch.cat([F.adaptive_avg_pool2d(face.clamp(-1, 1), self.side) for face in faces])
+
+    @torch.no_grad()
+    def draw(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Faces [count, 3, 2R, 2R] in [-1, 1] and their latents [count, C, S, S]."""
+        if len(self.faces) < self.size:
+            new = relit(self.render(1, rng), rng)
+            self.faces = torch.cat([self.faces, ((new + 1) * 127.5).round().byte()])
+            self.latents = torch.cat([self.latents, self.model.encode(F.avg_pool2d(new, Sharpener.factor))])
+        chosen = torch.randint(len(self.faces), (count,), generator=rng).to(self.faces.device)
+        return self.faces[chosen].float() / 127.5 - 1, self.latents[chosen]
+
+
+class SharpenerObjective(Objective):
+    """Trains the sharpener on crops of decoded faces.
+
+    Half of the faces have latents as the UNet would have them: noise is added inside the fixed region, and what it
+    predicts of the face is decoded, softer than any real one. What comes out must still be encoded as what went in, or
+    recovery would lose what the eye wins.
+
+    Args:
+        crop: side of the crops in px, before they are enlarged.
+    """
+
+    GAMMA, R1_EVERY = 2.0, 16  # of the gradient penalty, asked for every few steps, as many times as strong
+    NOISIEST = 500  # training step
+
+    def __init__(
+        self,
+        model: LatentDiffusion,
+        sharpener: Sharpener,
+        features: MobileNetV2Features,
+        discriminator: Discriminator,
+        faces: DetailPool,
+        batch: int = 8,
+        crop: int = 64,
+    ) -> None:
+        self.model, self.sharpener, self.features, self.discriminator = model, sharpener, features, discriminator
+        self.faces, self.batch, self.crop = faces, batch, crop
+        model.requires_grad_(False)
+        for network in (sharpener, features, discriminator):  # as bfloat16 convolutions want it
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"diffusion-sharpener": self.sharpener, "discriminator": self.discriminator}
+
+    def deployable(self) -> dict[str, dict[str, Tensor]]:
+        return {"diffusion-sharpener": self.sharpener.state_dict()}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        wanted, soft = self._crops(*self.faces.draw(self.batch, rng), rng)
+        with mixed_precision(soft.device):
+            made = self.sharpener(soft)
+            perceived = [(a - b).abs().mean() for a, b in zip(self.features(made), self.features(wanted), strict=True)]
+            reduced = F.avg_pool2d(rounded(made.float()), Sharpener.factor)
+            encoded = (self.model.encode(reduced) - self.model.encode(soft)).float()
+            penalty = self.R1_EVERY * self.GAMMA if step % self.R1_EVERY == 0 else 0.0
+            judged = contest(self.discriminator, wanted, made, penalty)
+        error = (made - wanted).float()
+        return {
+            "pixels": error.abs().mean(),
+            "perceived": 0.1 * torch.stack(perceived).mean(),
+            "encoded": 0.2 * encoded.square().mean(),
+            "fooling": 0.2 * judged.fooling.mean(),
+            "catching": judged.real + judged.caught.mean() + judged.slope,
+            "_psnr": -10 * torch.log10(error.detach().square().mean() / 4),
+        }
+
+    @torch.no_grad()
+    def _crops(self, faces: Tensor, latents: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Squares of the faces [B, 3, 2c, 2c], and the same of what is decoded [B, 3, c, c]."""
+        half = len(latents) // 2
+        latents = torch.cat([self._predicted(latents[:half], rng), latents[half:]])
+        side, crop = self.model.side, self.crop // GRID
+        window = min(side, crop + 2 * MARGIN)
+        corners = torch.randint(side - crop + 1, (len(faces), 2), generator=rng)
+        around = (corners - MARGIN).clamp(0, side - window)
+        with mixed_precision(latents.device):
+            decoded = rounded(self.model.decode(_squares(latents, around, window)).float()).clamp(-1, 1)
+        wanted = _squares(faces, Sharpener.factor * GRID * corners, Sharpener.factor * self.crop)
+        soft = _squares(decoded, GRID * (corners - around), self.crop)
+        return wanted.contiguous(memory_format=torch.channels_last), soft.contiguous(memory_format=torch.channels_last)
+
+    def _predicted(self, latents: Tensor, rng: torch.Generator) -> Tensor:
+        """What the UNet makes of latents under one level of noise."""
+        if not len(latents):
+            return latents
+        step = int(torch.randint(1, self.NOISIEST, (), generator=rng))
+        region = fixed_region(self.model.side).to(latents.device)
+        noise = torch.randn(latents.shape, generator=rng).to(latents)
+        at = torch.full((len(latents),), step, device=latents.device)
+        seen = torch.where(region, self.model.diffusion.add_noise(latents, noise, at), latents)
+        with mixed_precision(latents.device):
+            predicted = self.model.noise(seen, step).float()
+        kept = float(self.model.diffusion.alphas_cumprod[step])
+        return torch.where(region, (seen - (1 - kept) ** 0.5 * predicted) / kept**0.5, latents)
+
+    @torch.no_grad()
+    def sheet(self) -> NDArray:
+        """Faces; decoded; sharpened; and what the UNet makes of them at a level, decoded and sharpened."""
+        rng = torch.Generator().manual_seed(99)
+        faces = self.faces.render(2, rng)
+        latents = self.model.encode(F.avg_pool2d(faces, Sharpener.factor))
+        columns = [faces]
+        for shown in (latents, self._predicted(latents, rng)):
+            soft = self.model.decode(shown).clamp(-1, 1)
+            columns += [F.interpolate(soft, scale_factor=Sharpener.factor), self.sharpener(soft)]
+        return tile(columns)
+
+
+def _squares(pictures: Tensor, corners: Tensor, side: int) -> Tensor:
+    return torch.stack([p[:, y : y + side, x : x + side] for p, (y, x) in zip(pictures, corners.tolist(), strict=True)])
