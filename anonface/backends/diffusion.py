@@ -40,7 +40,7 @@ from anonface.models.latent_diffusion import LatentDiffusion
 
 # What fits the model trained here. Less spread asks for a later first step: the product of it and of that step's noise
 # is the grain of new faces, and the less grain, the more an error of a finished face's latents is magnified.
-OWN: Settings = {"background": "clean", "iterations": 0, "first": 9, "guidance": 1.2, "spread": 0.6}
+OWN: Settings = {"background": "clean", "iterations": 0, "first": 9, "guidance": 0.6, "spread": 0.6}
 
 MEANT_AT_MOST = 64  # faces whose latents are kept until their photo is finished
 
