@@ -29,7 +29,7 @@ class FakeEngine:
         keep=(),
         watch=lambda doing, face, faces: None,
     ):
-        self.watch, self.backend = watch, backend
+        self.watch, self.chosen_backend = watch, backend
         self.device_name = f"fake {choose_device(device)}"
         self.known = [tuple(pixels[0, 0]) for _, pixels in keep]
 
@@ -57,7 +57,7 @@ class FakeEngine:
         reports += [FaceReport(n, "mosaic", box, "too small") for n, box in enumerate(boxes, start=len(reports))]
         entries = [FaceEntry(square(x, y)) for x, y in chosen.values()]
         header = Header(
-            backend=self.backend,
+            backend=self.chosen_backend,
             parameters={"refine": 1},
             flow_salt=salt,
             consistent=consistent,
@@ -69,7 +69,7 @@ class FakeEngine:
         return Anonymized(painted(pixels, key, salt, chosen.values()), reports, header)
 
     def recover(self, pixels, key, header=None, *, faces="all"):
-        if header and header.backend != self.backend:
+        if header and header.backend != self.chosen_backend:
             raise ContainerError(f"the record is of backend {header.backend}", f"choose --backend {header.backend}")
         if header and header.canvas != (pixels.shape[1], pixels.shape[0]):
             raise ContainerError("the record says another size")
