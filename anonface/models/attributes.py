@@ -99,6 +99,11 @@ def perceptual(features: MobileNetV2Features, x: Tensor, y: Tensor) -> Tensor:
     return torch.stack([(F.normalize(a, dim=1) - F.normalize(b, dim=1)).square().sum(1).mean() for a, b in pairs]).sum()
 
 
+def feature_error(features: MobileNetV2Features, x: Tensor, y: Tensor) -> Tensor:
+    """Mean absolute difference of the same features at all strides, as they are."""
+    return torch.stack([(a - b).abs().mean() for a, b in zip(features(x), features(y), strict=True)]).mean()
+
+
 class AttributeEncoder(nn.Module):
     """Faces [B, 3, R, R] in [-1, 1] -> attribute codes [B, n_latents, 256]. Looks at 128 px."""
 

@@ -198,17 +198,14 @@ class LatentDiffusion(nn.Module):
 
     def read(self, faces: Tensor) -> Tensor:
         """:meth:`encode` of faces of any of :attr:`resolutions`, reduced to what the encoder takes."""
-        return self.encode(
-            faces if faces.shape[-1] == self.resolution else F.adaptive_avg_pool2d(faces, self.resolution)
-        )
+        return self.encode(F.adaptive_avg_pool2d(faces, self.resolution))
 
     def picture(self, latents: Tensor, side: int) -> Tensor:
         """Latents -> faces [B, 3, ``side``, ``side``] in [-1, 1], sharpened where that has been learnt."""
         decoded = self.decode(latents).clamp(-1, 1)
         if self.sharpener is None:
             return decoded
-        sharp = self.sharpener(decoded).float().clamp(-1, 1)
-        return sharp if sharp.shape[-1] == side else F.adaptive_avg_pool2d(sharp, side)
+        return F.adaptive_avg_pool2d(self.sharpener(decoded).float().clamp(-1, 1), side)
 
     @property
     def guidable(self) -> bool:

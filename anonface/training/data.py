@@ -148,8 +148,12 @@ def mirrored(pictures: Tensor, rng: torch.Generator) -> Tensor:
 def cropped(pictures: Tensor, side: int, rng: torch.Generator) -> Tensor:
     """A random square of each picture [B, C, S, S]; the squares' corners lie on a grid of 8 px."""
     room = (pictures.shape[-1] - side) // 8 + 1
-    corners = (8 * torch.randint(room, (len(pictures), 2), generator=rng)).tolist()
-    return torch.stack([p[:, y : y + side, x : x + side] for p, (y, x) in zip(pictures, corners, strict=True)])
+    return squares(pictures, 8 * torch.randint(room, (len(pictures), 2), generator=rng), side)
+
+
+def squares(pictures: Tensor, corners: Tensor, side: int) -> Tensor:
+    """One square of each picture [B, C, S, S], its upper left corner at ``corners`` [B, 2] (row, column)."""
+    return torch.stack([p[:, y : y + side, x : x + side] for p, (y, x) in zip(pictures, corners.tolist(), strict=True)])
 
 
 def relit(faces: Tensor, rng: torch.Generator) -> Tensor:

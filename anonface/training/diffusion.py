@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from anonface.backends.arena import mixed_precision
 from anonface.backends.ddim import Schedule, denoise
 from anonface.backends.diffusion import OWN, fixed_region
-from anonface.models.attributes import MobileNetV2Features
+from anonface.models.attributes import MobileNetV2Features, feature_error
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.training.data import FacePool, cropped, jitter, relit, rounded, tile
 from anonface.training.loop import Objective
@@ -61,15 +61,13 @@ class AutoencoderObjective(Objective):
         with mixed_precision(faces.device):
             latents = self.model.encode(faces)
             decoded = self.model.decode(latents)
-            perceived = [
-                (a - b).abs().mean() for a, b in zip(self.features(decoded), self.features(faces), strict=True)
-            ]
+            perceived = feature_error(self.features, decoded, faces)
             repeated = self._repeated(latents, decoded, rng) if step % self.repeat_every == 0 else latents.new_zeros(())
         error = (decoded - faces).float()
         spread = latents.float().var((0, 2, 3), correction=0)
         return {
             "pixels": error.abs().mean(),
-            "perceived": 0.1 * torch.stack(perceived).mean(),
+            "perceived": 0.1 * perceived,
             "idempotent": repeated,
             "unit": 0.1 * (latents.float().mean((0, 2, 3)).square() + (spread + 1e-6).log().square()).mean(),
             "_psnr": -10 * torch.log10(error.detach().square().mean() / 4),

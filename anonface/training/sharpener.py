@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anonface.backends.arena import mixed_precision
+from anonface.backends.ddim import move
 from anonface.backends.diffusion import fixed_region
-from anonface.models.attributes import MobileNetV2Features
+from anonface.models.attributes import MobileNetV2Features, feature_error
 from anonface.models.discriminator import Discriminator
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.models.sharpener import Sharpener
 from anonface.training.adversarial import contest
-from anonface.training.data import draw_latents, relit, rounded, tile
+from anonface.training.data import draw_latents, relit, rounded, squares, tile
 from anonface.training.loop import Objective
 
-GRID = 8  # px of a picture to each of its latents
 MARGIN = 4  # latents around a crop, as far as a decoder looks that matters
 
 
@@ -50,7 +50,7 @@ class DetailPool:
         if len(self.faces) < self.size:
             new = relit(self.render(1, rng), rng)
             self.faces = torch.cat([self.faces, ((new + 1) * 127.5).round().byte()])
-            self.latents = torch.cat([self.latents, self.model.encode(F.avg_pool2d(new, Sharpener.factor))])
+            self.latents = torch.cat([self.latents, self.model.read(new)])
         chosen = torch.randint(len(self.faces), (count,), generator=rng).to(self.faces.device)
         return self.faces[chosen].float() / 127.5 - 1, self.latents[chosen]
 
@@ -95,7 +95,7 @@ class SharpenerObjective(Objective):
         wanted, soft = self._crops(*self.faces.draw(self.batch, rng), rng)
         with mixed_precision(soft.device):
             made = self.sharpener(soft)
-            perceived = [(a - b).abs().mean() for a, b in zip(self.features(made), self.features(wanted), strict=True)]
+            perceived = feature_error(self.features, made, wanted)
             reduced = F.avg_pool2d(rounded(made.float()), Sharpener.factor)
             encoded = (self.model.encode(reduced) - self.model.encode(soft)).float()
             penalty = self.R1_EVERY * self.GAMMA if step % self.R1_EVERY == 0 else 0.0
@@ -103,7 +103,7 @@ class SharpenerObjective(Objective):
         error = (made - wanted).float()
         return {
             "pixels": error.abs().mean(),
-            "perceived": 0.1 * torch.stack(perceived).mean(),
+            "perceived": 0.1 * perceived,
             "encoded": 0.2 * encoded.square().mean(),
             "fooling": 0.2 * judged.fooling.mean(),
             "catching": judged.real + judged.caught.mean() + judged.slope,
@@ -115,14 +115,15 @@ class SharpenerObjective(Objective):
         """Squares of the faces [B, 3, 2c, 2c], and the same of what is decoded [B, 3, c, c]."""
         half = len(latents) // 2
         latents = torch.cat([self._predicted(latents[:half], rng), latents[half:]])
-        side, crop = self.model.side, self.crop // GRID
+        side, grid = self.model.side, self.model.resolution // self.model.side
+        crop = self.crop // grid
         window = min(side, crop + 2 * MARGIN)
         corners = torch.randint(side - crop + 1, (len(faces), 2), generator=rng)
         around = (corners - MARGIN).clamp(0, side - window)
         with mixed_precision(latents.device):
-            decoded = rounded(self.model.decode(_squares(latents, around, window)).float()).clamp(-1, 1)
-        wanted = _squares(faces, Sharpener.factor * GRID * corners, Sharpener.factor * self.crop)
-        soft = _squares(decoded, GRID * (corners - around), self.crop)
+            decoded = rounded(self.model.decode(squares(latents, around, window)).float()).clamp(-1, 1)
+        wanted = squares(faces, Sharpener.factor * grid * corners, Sharpener.factor * self.crop)
+        soft = squares(decoded, grid * (corners - around), self.crop)
         return wanted.contiguous(memory_format=torch.channels_last), soft.contiguous(memory_format=torch.channels_last)
 
     def _predicted(self, latents: Tensor, rng: torch.Generator) -> Tensor:
@@ -137,20 +138,16 @@ class SharpenerObjective(Objective):
         with mixed_precision(latents.device):
             predicted = self.model.noise(seen, step).float()
         kept = float(self.model.diffusion.alphas_cumprod[step])
-        return torch.where(region, (seen - (1 - kept) ** 0.5 * predicted) / kept**0.5, latents)
+        return torch.where(region, move(seen, predicted, kept, 1.0), latents)
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
         """Faces; decoded; sharpened; and what the UNet makes of them at a level, decoded and sharpened."""
         rng = torch.Generator().manual_seed(99)
         faces = self.faces.render(2, rng)
-        latents = self.model.encode(F.avg_pool2d(faces, Sharpener.factor))
+        latents = self.model.read(faces)
         columns = [faces]
         for shown in (latents, self._predicted(latents, rng)):
             soft = self.model.decode(shown).clamp(-1, 1)
             columns += [F.interpolate(soft, scale_factor=Sharpener.factor), self.sharpener(soft)]
         return tile(columns)
-
-
-def _squares(pictures: Tensor, corners: Tensor, side: int) -> Tensor:
-    return torch.stack([p[:, y : y + side, x : x + side] for p, (y, x) in zip(pictures, corners.tolist(), strict=True)])

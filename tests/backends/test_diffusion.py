@@ -111,7 +111,7 @@ def test_a_model_that_continues_clean_surroundings_sees_them_clean_and_leads_bac
     model = random_model()
     model.continues = True
     backend = Diffusion(model, settings={"steps": 5, "iterations": 8})
-    assert backend.settings.background == "clean" and backend.settings.spread < 1 and backend.settings.guidance > 0
+    assert (backend.settings.background, backend.settings.spread, backend.settings.guidance) == ("clean", 0.6, 0.6)
     published = Diffusion(model, settings={"transform": "sign"}).settings
     assert (published.background, published.spread, published.guidance) == ("trajectory", 1, 0)
     seen = []
