@@ -364,13 +364,15 @@ class Engine:
                 quad = cut.quad
             frame = torch.from_numpy(align.frame(quad, cut.quad))[None].float()
             mask = torch.from_numpy(cut.soft)[None, None]
+            uncorrected, correction = result, np.zeros(1, np.float32)
             for _ in range(backend.corrections):
                 shown = align.crop(result, cut.quad, len(cut.crop))
                 faces = _to_tensor(np.stack([shown, cut.crop]))
                 with _clear_memory_errors():
                     pattern = backend.imprint(faces[:1], faces[1:], mask, frame, key)
-                if pattern is not None:
-                    result = blend.add(result, (127.5 * pattern)[0].permute(1, 2, 0).numpy(), cut.quad)
+                if pattern is not None:  # summed before it is rounded: of less than half a grey level nothing stays
+                    correction = correction + (127.5 * pattern)[0].permute(1, 2, 0).numpy()
+                    result = blend.add(uncorrected, correction, cut.quad)
         return result
 
 

@@ -48,7 +48,7 @@ def drawn_faces(count: int, seed: int, backend: Diffusion) -> Tensor:
     """Synthetic faces [count, 3, R, R], in 8 bits."""
     generator, mapping = networks()
     w = draw_latents(mapping, count, torch.Generator().manual_seed(seed), mix=0.0)
-    side = backend.resolutions[0]
+    side = backend.model.resolution
     return rounded(F.interpolate(generator.synthesize(w, 512), (side, side), mode="area")).to(backend.device)
 
 
@@ -242,9 +242,11 @@ def candidates(
             for n in range(1, min(CHOSEN, crowd) + 1)
         ]
         hidden = turned.turn(pool[: len(fresh)], cells.expand(len(fresh), -1, -1, -1), fresh)
-        seen = model.read(rounded(model.picture(hidden, model.resolutions[-1])))
+        # grain says the latents to whoever looks; where there is none, they are read off the picture
+        said = turned.settings.grain > 0
+        seen = hidden if said else model.read(rounded(model.picture(hidden, model.resolutions[-1])))
         theirs = noise_of(pool, turned, 0.0)
-        his = noise_of(torch.where(cells, seen, pool[:1]), turned, turned.settings.guidance)
+        his = noise_of(torch.where(cells, seen, pool[:1]), turned, turned.settings.guidance) / turned.settings.spread
         scores = {
             "correlation": (F.normalize(his, dim=1) @ F.normalize(theirs, dim=1).T).abs(),
             "|z|": centred(his.abs()) @ centred(theirs.abs()).T,
@@ -299,7 +301,7 @@ def main() -> None:
 
     backend = Diffusion.load(options.device, {"model": options.model, "steps": options.steps})
     plain = load_model(options.model)
-    side = backend.resolutions[0]
+    side = backend.model.resolution
     faces = drawn_faces(options.faces, 11, backend)
     place = (torch.arange(side) + 0.5) / side
     oval = ((place[:, None] - 0.57) / 0.3) ** 2 + ((place[None] - 0.5) / 0.24) ** 2 <= 1

@@ -28,10 +28,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anonface.backends import keyed_noise
+from anonface.backends import grain, keyed_noise
 from anonface.backends.arena import keep_large_buffers, mixed_precision, multiplies_bfloat16_faster
 from anonface.backends.base import Parameter, Settings
-from anonface.backends.ddim import Schedule, denoise, invert
+from anonface.backends.ddim import Schedule, denoise, invert, move
 from anonface.backends.diffusion_files import load_model
 from anonface.backends.settling import SettlingParams, settle
 from anonface.errors import DeviceError, UsageError, WeightsError
@@ -39,8 +39,21 @@ from anonface.keys import FaceKey
 from anonface.models.latent_diffusion import LatentDiffusion
 
 # What fits the model trained here. Less spread asks for a later first step: the product of it and of that step's noise
-# is the grain of new faces, and the less grain, the more an error of a finished face's latents is magnified.
-OWN: Settings = {"background": "clean", "iterations": 0, "first": 9, "guidance": 0.6, "spread": 0.6}
+# is the noise of new faces, and the less of it, the more an error of a finished face's latents is magnified. That noise
+# is cleared away before the face is shown, and the grain says it.
+OWN: Settings = {
+    "background": "clean",
+    "iterations": 0,
+    "first": 9,
+    "guidance": 0.4,
+    "spread": 0.6,
+    "settling": 0,
+    "clear": 30,
+    "grain": 0.15,
+}
+
+# Of a photo's grid the finest is lost by a third or more, so the grain is laid on thicker, and what then lacks again.
+STRENGTH, CORRECTIONS = 1.4, 5
 
 MEANT_AT_MOST = 64  # faces whose latents are kept until their photo is finished
 
@@ -68,6 +81,9 @@ class DiffusionSettings:
         first: training step at which steps begin, lying as i^2 from there; -1: even steps, as published.
         guidance: of the new face, :meth:`LatentDiffusion.noise`.
         spread: of the new face's noise: below 1 its faces are nearer to what is usual, and smoother.
+        clear: training step at whose level the new face is taken to be noisy, and cleared before it is shown; what that
+            takes away is for the grain to say. -1: it is shown as it was led there.
+        grain: of the new face, what one grey level of it says of a latent (``grain.py``); 0: it says nothing.
     """
 
     steps: int = 50
@@ -79,6 +95,8 @@ class DiffusionSettings:
     first: int = -1
     guidance: float = 0.0
     spread: float = 1.0
+    clear: int = -1
+    grain: float = 0.0
 
     @classmethod
     def of(cls, settings: Settings) -> DiffusionSettings:
@@ -98,12 +116,18 @@ class DiffusionSettings:
             value = getattr(chosen, name)
             if value not in values:
                 raise UsageError(f"there is no {name} {value!r}", f"choose one of: {', '.join(values)}")
-        whole = {"steps": (1, 1000), "iterations": (0, 100), "settling": (0, 100), "first": (-1, 999)}
+        whole = {
+            "steps": (1, 1000),
+            "iterations": (0, 100),
+            "settling": (0, 100),
+            "first": (-1, 999),
+            "clear": (-1, 999),
+        }
         for name, (least, most) in whole.items():
             value = getattr(chosen, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise UsageError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-        for name, (low, high) in {"guidance": (0.0, 10.0), "spread": (0.1, 2.0)}.items():
+        for name, (low, high) in {"guidance": (0.0, 10.0), "spread": (0.1, 2.0), "grain": (0.0, 1.0)}.items():
             value = getattr(chosen, name)
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
                 raise UsageError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}")
@@ -122,7 +146,6 @@ class Diffusion:
     name = "diffusion"
     exact = True
     together = True
-    corrections = 2
 
     def __init__(
         self, model: LatentDiffusion, device: torch.device | str = "cpu", settings: Settings | None = None
@@ -204,6 +227,10 @@ class Diffusion:
         self.outlined = settings.transform == "mix"
         self.schedule = Schedule.of(self.model.diffusion, settings.steps, settings.first)
 
+    @property
+    def corrections(self) -> int:
+        return CORRECTIONS if self.settings.grain else 2
+
     def parameters(self) -> dict[str, Parameter]:
         return asdict(self.settings)
 
@@ -224,9 +251,9 @@ class Diffusion:
 
     def visible(self, masks: Tensor) -> Tensor:
         """The transformed cells and one around, softly bordered: recovery needs every pixel that the key has moved."""
-        cells = self.cells(masks).float()
+        cells = self.cells(masks)
         factor = masks.shape[-1] // cells.shape[-1]
-        grown = F.interpolate(F.max_pool2d(cells, 3, 1, 1), scale_factor=factor)
+        grown = F.interpolate(_grown(cells), scale_factor=factor)
         border = factor // 2 * 2 + 1
         return F.avg_pool2d(grown, border, 1, border // 2, count_include_pad=False)
 
@@ -250,15 +277,27 @@ class Diffusion:
         return self._walk(faces, masks, keys, back=True)[0]
 
     def imprint(self, shown: Tensor, face: Tensor, mask: Tensor, frame: Tensor, key: FaceKey) -> Tensor | None:
-        """A correction after which the finished face encodes to the latents that :meth:`anonymize` decoded."""
-        if self.settings.settling == 0:
+        """A correction after which the finished face is read as the latents that :meth:`anonymize` led there."""
+        if not self.settings.settling and not self.settings.grain:
             return None
         if _name(face[0], key) not in self._meant:
             self.anonymize(face, mask, [key])
+        meant, shown = self._meant[_name(face[0], key)], shown.to(self.device)
+        if self.settings.grain:
+            cells = self.cells(mask).to(self.device)
+            unsaid = meant - self.model.read(shown)
+            return STRENGTH * grain.say(shown, unsaid, self.settings.grain, _grown(cells)).cpu()
         params = replace(self.correcting, steps=self.settings.settling)
-        room, meant = self.visible(mask).to(self.device), self._meant[_name(face[0], key)]
-        placed = (shown.to(self.device), room, meant, frame.to(self.device))
-        return settle(*placed, self._read_narrowly if self._narrowed else self.model.read, params).to(shown.device)
+        placed = (shown, self.visible(mask).to(self.device), meant, frame.to(self.device))
+        return settle(*placed, self._read_narrowly if self._narrowed else self.model.read, params).cpu()
+
+    @torch.inference_mode()
+    def _read(self, faces: Tensor, cells: Tensor) -> Tensor:
+        """The latents of finished faces: what the encoder reads, and the grain where there is one."""
+        latents = self.model.read(faces)
+        if not self.settings.grain:
+            return latents
+        return latents + grain.read(faces, latents.shape[1], latents.shape[2], self.settings.grain) * _grown(cells)
 
     def _read_narrowly(self, faces: Tensor) -> Tensor:
         with mixed_precision(self.device):
@@ -281,11 +320,20 @@ class Diffusion:
         pictures, everyone = [], []
         for start in range(0, len(faces), together):
             part = slice(start, start + together)
-            clean = self.model.read(faces[part].to(self.device))
-            latents = self.turn(clean, self.cells(masks[part]).to(self.device), keys[part], back)
-            pictures.append(self._picture(latents, side).to(faces.device))
+            seen, cells = faces[part].to(self.device), self.cells(masks[part]).to(self.device)
+            clean = self._read(seen, cells) if back else self.model.read(seen)
+            latents = self.turn(clean, cells, keys[part], back)
+            shown = latents if back else torch.where(cells, self._cleared(latents), latents)
+            pictures.append(self._picture(shown, side).to(faces.device))
             everyone.append(latents)
         return torch.cat(pictures), torch.cat(everyone)
+
+    def _cleared(self, latents: Tensor) -> Tensor:
+        """Latents as they are shown: without the noise that the walk leaves, and what else the network takes for it."""
+        step = self.settings.clear
+        if step < 0:
+            return latents
+        return move(latents, self.model.noise(latents, step), float(self.model.diffusion.alphas_cumprod[step]), 1.0)
 
     @torch.inference_mode()
     def turn(self, clean: Tensor, cells: Tensor, keys: Sequence[FaceKey], back: bool = False) -> Tensor:
@@ -334,6 +382,11 @@ def fixed_region(side: int) -> Tensor:
     places = (torch.arange(side) + 0.5) / side
     x, y = ((places - centre) / axis for centre, axis in zip(REGION_CENTRE, REGION_AXES, strict=True))
     return y[:, None] ** 2 + x[None] ** 2 <= 1
+
+
+def _grown(cells: Tensor) -> Tensor:
+    """Cells bool [B, 1, S, S] and those around, as 0 and 1."""
+    return F.max_pool2d(cells.float(), 3, 1, 1)
 
 
 def _name(face: Tensor, key: FaceKey) -> tuple[bytes, FaceKey]:

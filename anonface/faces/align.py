@@ -22,7 +22,7 @@ from anonface.faces.detect import Face, Pixels, Points
 
 Matrix = NDArray[np.float64]
 
-SIZES = (256, 512, 1024)  # the crop sizes that a backend may be asked for
+SIZES = (128, 256, 512, 1024)  # the crop sizes that a backend may be asked for
 SNAP = 16  # quads are stored in 1/SNAP px
 MESH_INPUT = 192  # px, the landmark network's input
 MESH_REACH = 1.5  # its square, relative to the face's box

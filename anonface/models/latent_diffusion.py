@@ -179,8 +179,10 @@ class LatentDiffusion(nn.Module):
 
     @property
     def resolutions(self) -> tuple[int, ...]:
-        """Sides in px at which :meth:`picture` shows faces."""
-        return (self.resolution,) if self.sharpener is None else (self.resolution, Sharpener.factor * self.resolution)
+        """Sides in px at which :meth:`picture` shows faces and :meth:`read` takes them."""
+        smaller = (self.resolution // 2,) if self.resolution >= 8 * self.side else ()  # a cell keeps 4 px
+        larger = () if self.sharpener is None else (Sharpener.factor * self.resolution,)
+        return (*smaller, self.resolution, *larger)
 
     def encode(self, faces: Tensor) -> Tensor:
         """Faces -> latents: a VQ model's before quantisation, others' (a KL model's mean) times the scaling factor."""
@@ -197,15 +199,17 @@ class LatentDiffusion(nn.Module):
         return self.autoencoder.decode(latents / self.autoencoder.config.scaling_factor).sample
 
     def read(self, faces: Tensor) -> Tensor:
-        """:meth:`encode` of faces of any of :attr:`resolutions`, reduced to what the encoder takes."""
+        """:meth:`encode` of faces of any of :attr:`resolutions`, resized to what the encoder takes."""
+        if faces.shape[-1] < self.resolution:
+            return self.encode(F.interpolate(faces, size=self.resolution, mode="bicubic"))
         return self.encode(F.adaptive_avg_pool2d(faces, self.resolution))
 
     def picture(self, latents: Tensor, side: int) -> Tensor:
         """Latents -> faces [B, 3, ``side``, ``side``] in [-1, 1], sharpened where that has been learnt."""
-        decoded = self.decode(latents).clamp(-1, 1)
-        if self.sharpener is None:
-            return decoded
-        return F.adaptive_avg_pool2d(self.sharpener(decoded).float().clamp(-1, 1), side)
+        picture = self.decode(latents).clamp(-1, 1)
+        if self.sharpener is not None:
+            picture = self.sharpener(picture).float().clamp(-1, 1)
+        return F.adaptive_avg_pool2d(picture, side)
 
     @property
     def guidable(self) -> bool:

@@ -28,6 +28,7 @@ from anonface.backends.base import build
 from anonface.backends.ddim import Schedule
 from anonface.backends.diffusion import Diffusion, fixed_region
 from anonface.backends.diffusion_files import load_model, renamed
+from anonface.backends.grain import MOST
 from anonface.errors import DeviceError, UsageError, WeightsError
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.models.clip_text import CLIPText, CLIPTextParams
@@ -111,9 +112,11 @@ def test_a_model_that_continues_clean_surroundings_sees_them_clean_and_leads_bac
     model = random_model()
     model.continues = True
     backend = Diffusion(model, settings={"steps": 5, "iterations": 8})
-    assert (backend.settings.background, backend.settings.spread, backend.settings.guidance) == ("clean", 0.6, 0.6)
+    own = backend.settings
+    assert (own.background, own.spread, own.guidance, own.clear, own.grain) == ("clean", 0.6, 0.4, 30, 0.15)
     published = Diffusion(model, settings={"transform": "sign"}).settings
     assert (published.background, published.spread, published.guidance) == ("trajectory", 1, 0)
+    assert (published.clear, published.grain) == (-1, 0)
     seen = []
     predict = model.noise
     model.noise = lambda latents, *rest: seen.append(latents.clone()) or predict(latents, *rest)
@@ -194,6 +197,31 @@ def test_the_finished_face_settles_on_the_latents_that_were_meant():
     again = Diffusion(random_model(), settings=backend.settings.__dict__)  # which has not seen the face
     assert torch.equal(again.imprint(shown, face, mask, whole, face_key()), pattern)
     assert backend.under({"settling": 0}).imprint(shown, face, mask, whole, face_key()) is None
+
+
+def test_a_cleared_face_says_in_its_grain_what_it_does_not_show():
+    settings = {"steps": 4, "iterations": 8, "background": "noised", "settling": 0, "clear": 400}
+    model = random_model()
+    plain, cleared = (Diffusion(model, settings={**settings, "grain": grain}) for grain in (0.0, 0.15))
+    face, mask, key = gaussian_faces(1), torch.ones(1, 1, 4 * SIDE, 4 * SIDE), face_key()
+    noisy = plain.under({"clear": -1}).anonymize(face, mask, [key])
+    shown = plain.anonymize(face, mask, [key])
+    inside = cleared.visible(mask).expand_as(face) == 1
+    assert (shown - noisy)[inside].abs().mean() > 0.02
+    assert plain.imprint(shown, face, mask, torch.eye(2, 3)[None], key) is None and plain.corrections == 2
+
+    finished = shown
+    for _ in range(cleared.corrections):
+        pattern = cleared.imprint(finished, face, mask, torch.eye(2, 3)[None], key)
+        finished = finished + F.interpolate(pattern, size=4 * SIDE, mode="bilinear")
+    cells = cleared.cells(mask)
+    meant = cleared.turn(model.read(face), cells, [key])
+    said = cleared._read(finished, cells) - model.read(finished)
+    unsaid = (meant - model.read(finished)) * cells
+    sayable = cells & (unsaid.abs() < MOST)
+    assert sayable.sum() > cells.sum()
+    assert (said - unsaid)[sayable].abs().mean() < 0.1 * unsaid[sayable].abs().mean()
+    assert not (finished - shown)[cleared.visible(mask).expand_as(face) == 0].any()
 
 
 def test_faces_under_one_key_settle_each_on_its_own_latents():
@@ -424,6 +452,8 @@ def test_settings_are_checked(authors):
         {"guidance": -1.0},
         {"guidance": True},
         {"settling": 101},
+        {"clear": 1000},
+        {"grain": -0.1},
         {"control": "yes"},
     ):
         with pytest.raises(UsageError):

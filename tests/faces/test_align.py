@@ -67,7 +67,9 @@ def test_beyond_the_photo_lies_its_mirror_image() -> None:
     assert np.array_equal(beyond[:, :20], photo[:, 20:0:-1])
 
 
-@pytest.mark.parametrize(("side", "size"), [(90, 256), (320, 256), (321, 512), (700, 1024), (3000, 1024)])
+@pytest.mark.parametrize(
+    ("side", "size"), [(90, 128), (160, 128), (161, 256), (320, 256), (321, 512), (700, 1024), (3000, 1024)]
+)
 def test_the_crop_size_follows_the_face(side: int, size: int) -> None:
     assert align.crop_size(rectangle(0, 0, side)) == size
 

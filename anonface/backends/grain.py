@@ -1,0 +1,93 @@
+"""Grain: the finest of a finished face says what of its latents the rest of the picture does not show.
+
+A diffusion model's recovery starts from the latents of the finished photo, and must start from those that were meant.
+They differ by what the autoencoder, the photo's own grid, the soft border and 8 bits did; and by what the eye had
+better not see: the noise of the level at which the walk ends, which decoded looks like blotches of colour. An encoder
+hardly heeds patterns of a few pixels, so they are free to say the difference. Every cell of the latents has patterns of
+its own, one a channel, and how much of each the picture holds is added to what the encoder reads. To the eye it is film
+grain.
+
+What is read turns round at +-RANGE, as a clock does: so whatever the picture holds of a pattern anyhow, an edge say,
+little has to be added (quantisation index modulation, Chen and Wornell 2001). The patterns are no secret: without the
+key, the latents of the new face are all that they say.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+RANGE, MOST = 0.3, 0.25  # of what is said; and so much of it that what the photo then does cannot turn it round
+CELL = 4  # px of the grain's own grid a cell, at most: finer grain is seen less, and lost to JPEG
+LABEL = b"anonface/v1 grain"
+
+
+def read(pictures: Tensor, channels: int, side: int, gain: float) -> Tensor:
+    """What the grain of pictures says, [B, ``channels``, ``side``, ``side``] within +-RANGE.
+
+    Args:
+        pictures: [B, 3, R, R] in [-1, 1], R a multiple of 4 ``side``.
+        gain: latents for one grey level of a pattern, as root of its mean square.
+    """
+    cell = _cell(pictures, side)
+    pixels = F.unfold(127.5 * F.adaptive_avg_pool2d(pictures.float(), cell * side), cell, stride=cell)
+    patterns = _patterns(channels, side, cell).to(pixels)
+    said = torch.einsum("sck,bks->bcs", patterns, pixels) * (gain / math.sqrt(pixels.shape[1]))
+    return _wrapped(said.view(-1, channels, side, side))
+
+
+def say(pictures: Tensor, wanted: Tensor, gain: float, where: Tensor) -> Tensor:
+    """What is to be added to pictures [B, 3, R, R], on the grain's own grid, that :func:`read` may find what is wanted.
+
+    So it is to the pixel; a photo's grid takes some of it away, and saying again what is then missing gives it back.
+
+    Args:
+        wanted: [B, C, S, S]; of what goes beyond, :data:`MOST` is said.
+        where: the cells that say it, 0 or 1, broadcast against them.
+
+    Returns:
+        [B, 3, n S, n S] in units of ``pictures``, n being :data:`CELL`, or less where they are small.
+    """
+    channels, side = wanted.shape[1:3]
+    missing = _wrapped(wanted.clamp(-MOST, MOST) - read(pictures, channels, side, gain)) * where
+    cell = _cell(pictures, side)
+    patterns = _patterns(channels, side, cell).to(missing)
+    pixels = torch.einsum("sck,bcs->bks", patterns, missing.flatten(2)) * (math.sqrt(patterns.shape[2]) / gain / 127.5)
+    return F.fold(pixels, cell * side, cell, stride=cell)
+
+
+def _cell(pictures: Tensor, side: int) -> int:
+    return min(CELL, pictures.shape[-1] // (2 * side))
+
+
+def _wrapped(said: Tensor) -> Tensor:
+    return (said + RANGE).remainder(2 * RANGE) - RANGE
+
+
+@functools.cache
+def _patterns(channels: int, side: int, cell: int) -> Tensor:
+    """Orthonormal patterns [side^2, channels, 3 cell^2] of cells of ``cell`` px, the same everywhere and always.
+
+    They are mixtures of the cosines of one band, which moves no mean colour of a cell, and lies low enough to outlast
+    the grid of a photo whose face is as large as half the picture.
+    """
+    waves = torch.cos(torch.outer(torch.arange(cell), torch.arange(cell) + 0.5) * math.pi / cell).double()
+    waves /= waves.norm(dim=1, keepdim=True)
+    band = [
+        torch.outer(waves[a], waves[b]).flatten()
+        for a in range(cell)
+        for b in range(cell)
+        if cell / 2 <= max(a, b) < max(0.75 * cell, cell / 2 + 1)
+    ]
+    basis = torch.block_diag(*[torch.stack(band)] * 3)  # of each colour
+    count = side * side * len(basis) * channels
+    stream = np.frombuffer(hashlib.shake_256(LABEL).digest(4 * count), "<u4") / 2**32 - 0.5
+    mixed, triangle = torch.linalg.qr(torch.from_numpy(stream).view(side * side, len(basis), channels))
+    mixed = mixed * triangle.diagonal(dim1=1, dim2=2).sign()[:, None]
+    return torch.einsum("sdc,dk->sck", mixed, basis).float()
