@@ -16,12 +16,15 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+import cv2
+import numpy as np
 import torch
 import torch.nn.functional as F
 from faces import matmul_rate, operations, seconds
 from torch import Tensor
 
 from anonface.backends import keyed_noise
+from anonface.backends.base import Settings
 from anonface.backends.ddim import Schedule, denoise, invert
 from anonface.backends.diffusion import BACKGROUNDS, Diffusion
 from anonface.backends.diffusion_files import load_model
@@ -200,6 +203,39 @@ def precisions(
         yield hiding, leading_back, *errors, f"{took:.2f}"
 
 
+def finishes(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
+    """What comes back, by what is done to the finished face and how its picture is kept.
+
+    ``shown`` is the new face as it is shown, ``settled`` the one that was led there, corrected through the encoder.
+    """
+    shown, whole = backend.visible(masks).to(faces.device), torch.eye(2, 3)[None]
+    ways: dict[str, Settings] = {
+        "shown": {"grain": 0.0, "settling": 0},
+        "settled": {"grain": 0.0, "settling": 12, "clear": -1},
+        "with grain": {},
+    }
+    kept = {"8 bit": rounded, **{f"JPEG {q}": functools.partial(as_jpeg, quality=q) for q in (95, 85)}}
+    for name, settings in ways.items():
+        way = backend.under(settings)
+        with torch.inference_mode(False):  # settling follows gradients
+            finished = way.anonymize(faces.clone(), masks, keys).clone()
+            for i, key in enumerate(keys):
+                face = (faces[i : i + 1].clone(), masks[i : i + 1], whole, key)
+                for _ in range(way.corrections):
+                    pattern = way.imprint(finished[i : i + 1].clone(), *face)
+                    if pattern is not None:
+                        finished[i] += F.interpolate(pattern.detach(), size=faces.shape[-1], mode="bilinear")[0]
+        yield name, *(psnr(way.recover(keep(finished), masks, keys), faces, shown) for keep in kept.values())
+
+
+def as_jpeg(faces: Tensor, quality: int) -> Tensor:
+    """Faces [B, 3, R, R] once through JPEG, with all their colours."""
+    flags = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
+    pictures = ((rounded(faces).permute(0, 2, 3, 1) + 1) * 127.5).round().byte().cpu().numpy()
+    again = [cv2.imdecode(cv2.imencode(".jpg", p[..., ::-1], flags)[1], cv2.IMREAD_COLOR_RGB) for p in pictures]
+    return (torch.from_numpy(np.stack(again)).permute(0, 3, 1, 2).float() / 127.5 - 1).to(faces.device)
+
+
 def in_float32(plain: LatentDiffusion, backend: Diffusion, **settings: bool | int | str) -> Diffusion:
     """The backend over the model as its files hold it."""
     return Diffusion(plain, backend.device, {"steps": backend.settings.steps, **settings})
@@ -321,6 +357,7 @@ def main() -> None:
             functools.partial(precisions, plain=plain),
             ("hiding", "leading back", "latents", "through 8 bit", "seconds"),
         ),
+        "finishes": (finishes, ("new face", "8 bit", "JPEG 95", "JPEG 85")),
         "candidates": (
             functools.partial(candidates, plain=plain, crowd=options.candidates),
             ("transform", "correlation", "|z|", "norm"),

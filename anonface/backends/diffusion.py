@@ -46,9 +46,9 @@ OWN: Settings = {
     "iterations": 0,
     "first": 9,
     "guidance": 0.4,
-    "spread": 0.6,
+    "spread": 0.8,
     "settling": 0,
-    "clear": 30,
+    "clear": 50,
     "grain": 0.15,
 }
 

@@ -113,7 +113,7 @@ def test_a_model_that_continues_clean_surroundings_sees_them_clean_and_leads_bac
     model.continues = True
     backend = Diffusion(model, settings={"steps": 5, "iterations": 8})
     own = backend.settings
-    assert (own.background, own.spread, own.guidance, own.clear, own.grain) == ("clean", 0.6, 0.4, 30, 0.15)
+    assert (own.background, own.spread, own.guidance, own.clear, own.grain) == ("clean", 0.8, 0.4, 50, 0.15)
     published = Diffusion(model, settings={"transform": "sign"}).settings
     assert (published.background, published.spread, published.guidance) == ("trajectory", 1, 0)
     assert (published.clear, published.grain) == (-1, 0)
