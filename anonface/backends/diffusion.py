@@ -297,7 +297,8 @@ class Diffusion:
         latents = self.model.read(faces)
         if not self.settings.grain:
             return latents
-        return latents + grain.read(faces, latents.shape[1], latents.shape[2], self.settings.grain) * _grown(cells)
+        each = (grain.read(face[None], latents.shape[1], latents.shape[2], self.settings.grain) for face in faces)
+        return latents + torch.cat(list(each)) * _grown(cells)
 
     def _read_narrowly(self, faces: Tensor) -> Tensor:
         with mixed_precision(self.device):

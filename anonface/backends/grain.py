@@ -32,12 +32,13 @@ def read(pictures: Tensor, channels: int, side: int, gain: float) -> Tensor:
     """What the grain of pictures says, [B, ``channels``, ``side``, ``side``] within +-RANGE.
 
     Args:
-        pictures: [B, 3, R, R] in [-1, 1], R a multiple of 4 ``side``.
+        pictures: [B, 3, R, R] in [-1, 1], R a multiple of 4 ``side``; all in colour, or all grey: other patterns.
         gain: latents for one grey level of a pattern, as root of its mean square.
     """
-    cell = _cell(pictures, side)
-    pixels = F.unfold(127.5 * F.adaptive_avg_pool2d(pictures.float(), cell * side), cell, stride=cell)
-    patterns = _patterns(channels, side, cell).to(pixels)
+    cell, colours = _cell(pictures, side), _colours(pictures)
+    shown = 127.5 * F.adaptive_avg_pool2d(pictures[:, :colours].float(), cell * side)
+    pixels = F.unfold(shown, cell, stride=cell)
+    patterns = _patterns(channels, side, cell, colours).to(pixels)
     said = torch.einsum("sck,bks->bcs", patterns, pixels) * (gain / math.sqrt(pixels.shape[1]))
     return _wrapped(said.view(-1, channels, side, side))
 
@@ -56,10 +57,14 @@ def say(pictures: Tensor, wanted: Tensor, gain: float, where: Tensor) -> Tensor:
     """
     channels, side = wanted.shape[1:3]
     missing = _wrapped(wanted.clamp(-MOST, MOST) - read(pictures, channels, side, gain)) * where
-    cell = _cell(pictures, side)
-    patterns = _patterns(channels, side, cell).to(missing)
+    cell, colours = _cell(pictures, side), _colours(pictures)
+    patterns = _patterns(channels, side, cell, colours).to(missing)
     pixels = torch.einsum("sck,bcs->bks", patterns, missing.flatten(2)) * (math.sqrt(patterns.shape[2]) / gain / 127.5)
-    return F.fold(pixels, cell * side, cell, stride=cell)
+    return F.fold(pixels, cell * side, cell, stride=cell).expand(-1, 3, -1, -1)
+
+
+def _colours(pictures: Tensor) -> int:
+    return 1 if torch.equal(pictures, pictures[:, :1].expand_as(pictures)) else 3
 
 
 def _cell(pictures: Tensor, side: int) -> int:
@@ -71,11 +76,12 @@ def _wrapped(said: Tensor) -> Tensor:
 
 
 @functools.cache
-def _patterns(channels: int, side: int, cell: int) -> Tensor:
-    """Orthonormal patterns [side^2, channels, 3 cell^2] of cells of ``cell`` px, the same everywhere and always.
+def _patterns(channels: int, side: int, cell: int, colours: int) -> Tensor:
+    """Orthonormal patterns [side^2, channels, colours cell^2] of cells of ``cell`` px, the same everywhere and always.
 
     They are mixtures of the cosines of one band, which moves no mean colour of a cell, and lies low enough to outlast
-    the grid of a photo whose face is as large as half the picture.
+    the grid of a photo whose face is as large as half the picture. A small grey face has room for three patterns; the
+    other channels' are zero, and say nothing.
     """
     waves = torch.cos(torch.outer(torch.arange(cell), torch.arange(cell) + 0.5) * math.pi / cell).double()
     waves /= waves.norm(dim=1, keepdim=True)
@@ -85,9 +91,9 @@ def _patterns(channels: int, side: int, cell: int) -> Tensor:
         for b in range(cell)
         if cell / 2 <= max(a, b) < max(0.75 * cell, cell / 2 + 1)
     ]
-    basis = torch.block_diag(*[torch.stack(band)] * 3)  # of each colour
-    count = side * side * len(basis) * channels
-    stream = np.frombuffer(hashlib.shake_256(LABEL).digest(4 * count), "<u4") / 2**32 - 0.5
-    mixed, triangle = torch.linalg.qr(torch.from_numpy(stream).view(side * side, len(basis), channels))
+    basis = torch.block_diag(*[torch.stack(band)] * colours)
+    there = min(channels, len(basis))
+    stream = np.frombuffer(hashlib.shake_256(LABEL).digest(4 * side * side * len(basis) * there), "<u4") / 2**32 - 0.5
+    mixed, triangle = torch.linalg.qr(torch.from_numpy(stream).view(side * side, len(basis), there))
     mixed = mixed * triangle.diagonal(dim1=1, dim2=2).sign()[:, None]
-    return torch.einsum("sdc,dk->sck", mixed, basis).float()
+    return F.pad(torch.einsum("sdc,dk->sck", mixed, basis).float(), (0, 0, 0, channels - there))

@@ -70,8 +70,18 @@ def test_what_a_grid_takes_away_is_given_back_by_saying_it_again() -> None:
     assert errors[-1] < 0.2 * errors[0]
 
 
+@pytest.mark.parametrize(("resolution", "channels"), [(4 * SIDE, 3), (8 * SIDE, 4)])
+def test_a_grey_picture_stays_grey_and_says_what_it_has_room_for(resolution: int, channels: int) -> None:
+    pictures, wanted = texture(resolution)[:, :1].expand(-1, 3, -1, -1), wish()
+    finished = laid(pictures, grain.say(pictures, wanted, GAIN, EVERYWHERE))
+    assert torch.equal(finished[:, :1].expand_as(finished), finished)
+    said = grain.read(finished, 4, SIDE, GAIN)
+    assert (said - wanted)[:, :channels].abs().mean() < 0.03
+    assert not said[:, channels:].any()
+
+
 def test_the_patterns_are_the_same_everywhere_and_always() -> None:
-    patterns = grain._patterns(4, SIDE, 4)
+    patterns = grain._patterns(4, SIDE, 4, 3)
     grams = patterns @ patterns.transpose(1, 2)
     torch.testing.assert_close(grams, torch.eye(4).expand_as(grams))
     torch.testing.assert_close(patterns[0, 0, :4], torch.tensor([0.1218, -0.2292, -0.2523, 0.0660]), atol=1e-4, rtol=0)
