@@ -15,6 +15,7 @@ from anonface.backends import base
 from anonface.backends.diffusion import Diffusion
 from anonface.container import decode, encode
 from anonface.errors import ContainerError
+from anonface.faces import blend
 from anonface.keys import Key
 from anonface.pipeline import Anonymized, Engine
 
@@ -85,6 +86,15 @@ def test_the_record_says_the_outline_and_what_is_outside_it_stays(engine, photo,
     broken = replace(header, parameters={**header.parameters, "outline0": "ab"})
     with pytest.raises(ContainerError, match="outline of a face is damaged"):
         engine.recover(hidden.pixels, KEY, broken)
+
+
+@pytest.mark.parametrize("finish", [{"settling": 0, "grain": 0.15}, {"settling": 0}])
+def test_a_grey_photo_stays_grey_both_ways(engine, photo, monkeypatch, finish):
+    monkeypatch.setattr(engine, "backend", engine.backend.under(finish))
+    grey = blend.as_grey(photo)
+    hidden = engine.anonymize(grey, KEY)
+    assert blend.is_grey(hidden.pixels) and not np.array_equal(hidden.pixels, grey)
+    assert blend.is_grey(engine.recover(hidden.pixels, KEY, hidden.header).pixels)
 
 
 def test_the_salt_is_fresh_unless_consistent(engine, photo, anonymized):
