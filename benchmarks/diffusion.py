@@ -224,7 +224,7 @@ def finishes(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[Fa
                 for _ in range(way.corrections):
                     pattern = way.imprint(finished[i : i + 1].clone(), *face)
                     if pattern is not None:
-                        finished[i] += F.interpolate(pattern.detach(), size=faces.shape[-1], mode="bilinear")[0]
+                        finished[i] += F.interpolate(pattern, size=faces.shape[-1], mode="bilinear")[0]
         yield name, *(psnr(way.recover(keep(finished), masks, keys), faces, shown) for keep in kept.values())
 
 

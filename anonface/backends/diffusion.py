@@ -284,12 +284,15 @@ class Diffusion:
             self.anonymize(face, mask, [key])
         meant, shown = self._meant[_name(face[0], key)], shown.to(self.device)
         if self.settings.grain:
-            cells = self.cells(mask).to(self.device)
-            unsaid = meant - self.model.read(shown)
-            return STRENGTH * grain.say(shown, unsaid, self.settings.grain, _grown(cells)).cpu()
+            return self._unsaid(shown, meant, self.cells(mask).to(self.device)).cpu()
         params = replace(self.correcting, steps=self.settings.settling)
         placed = (shown, self.visible(mask).to(self.device), meant, frame.to(self.device))
         return settle(*placed, self._read_narrowly if self._narrowed else self.model.read, params).cpu()
+
+    @torch.inference_mode()
+    def _unsaid(self, shown: Tensor, meant: Tensor, cells: Tensor) -> Tensor:
+        """The grain that a finished face [1, 3, R, R] still lacks."""
+        return STRENGTH * grain.say(shown, meant - self.model.read(shown), self.settings.grain, _grown(cells))
 
     @torch.inference_mode()
     def _read(self, faces: Tensor, cells: Tensor) -> Tensor:
