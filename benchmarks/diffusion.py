@@ -16,11 +16,11 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
 from faces import matmul_rate, operations, seconds
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anonface.backends import keyed_noise
@@ -29,10 +29,11 @@ from anonface.backends.ddim import Schedule, denoise, invert
 from anonface.backends.diffusion import BACKGROUNDS, Diffusion
 from anonface.backends.diffusion_files import load_model
 from anonface.backends.generator import load_generator, load_mapping
+from anonface.imagefile import Photo, encode_photo, read_photo
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.training.data import draw_latents
+from anonface.training.data import draw_latents, through_jpeg
 
 CHOSEN, ENCODED = 64, 20
 
@@ -214,26 +215,35 @@ def finishes(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[Fa
         "settled": {"grain": 0.0, "settling": 12, "clear": -1},
         "with grain": {},
     }
-    kept = {"8 bit": rounded, **{f"JPEG {q}": functools.partial(as_jpeg, quality=q) for q in (95, 85)}}
+    jpegs = [functools.partial(write, quality=q) for write in (as_written, as_others_write) for q in (95, 85)]
+    kept = [rounded, *(functools.partial(through, jpeg) for jpeg in jpegs)]
     for name, settings in ways.items():
         way = backend.under(settings)
-        with torch.inference_mode(False):  # settling follows gradients
-            finished = way.anonymize(faces.clone(), masks, keys).clone()
-            for i, key in enumerate(keys):
-                face = (faces[i : i + 1].clone(), masks[i : i + 1], whole, key)
-                for _ in range(way.corrections):
-                    pattern = way.imprint(finished[i : i + 1].clone(), *face)
-                    if pattern is not None:
-                        finished[i] += F.interpolate(pattern, size=faces.shape[-1], mode="bilinear")[0]
-        yield name, *(psnr(way.recover(keep(finished), masks, keys), faces, shown) for keep in kept.values())
+        finished = way.anonymize(faces, masks, keys).clone()
+        for i, key in enumerate(keys):
+            for _ in range(way.corrections):
+                one = slice(i, i + 1)
+                pattern = way.imprint(finished[one], faces[one], masks[one], whole, key)
+                if pattern is not None:
+                    finished[one] += F.interpolate(pattern, size=faces.shape[-1], mode="bilinear")
+        yield name, *(psnr(way.recover(keep(finished), masks, keys), faces, shown) for keep in kept)
 
 
-def as_jpeg(faces: Tensor, quality: int) -> Tensor:
-    """Faces [B, 3, R, R] once through JPEG, with all their colours."""
-    flags = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
-    pictures = ((rounded(faces).permute(0, 2, 3, 1) + 1) * 127.5).round().byte().cpu().numpy()
-    again = [cv2.imdecode(cv2.imencode(".jpg", p[..., ::-1], flags)[1], cv2.IMREAD_COLOR_RGB) for p in pictures]
-    return (torch.from_numpy(np.stack(again)).permute(0, 3, 1, 2).float() / 127.5 - 1).to(faces.device)
+def through(keep: Callable[[NDArray], NDArray], faces: Tensor) -> Tensor:
+    """Faces [B, 3, R, R] as what keeps uint8 pictures [R, R, 3] gives them back."""
+    pixels = ((rounded(faces).permute(0, 2, 3, 1) + 1) * 127.5).round().byte().cpu().numpy()
+    again = torch.from_numpy(np.stack([keep(face) for face in pixels]))
+    return (again.permute(0, 3, 1, 2) / 127.5 - 1).to(faces.device)
+
+
+def as_written(pixels: NDArray, quality: int) -> NDArray:
+    """Through a JPEG of this project, which keeps all colours."""
+    return read_photo(encode_photo(Photo(pixels, None, None, "jpeg"), "jpeg", quality)).pixels
+
+
+def as_others_write(pixels: NDArray, quality: int) -> NDArray:
+    """Through a JPEG of half the colours each way, as most programs write it."""
+    return through_jpeg(pixels[..., ::-1], quality)[..., ::-1]
 
 
 def in_float32(plain: LatentDiffusion, backend: Diffusion, **settings: bool | int | str) -> Diffusion:
@@ -324,7 +334,7 @@ def speeds(
     yield "mix, compiled", f"{seconds(lambda: backend.anonymize(face, mask, key), 1, faces.device):.2f}", ""
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference mode: settling follows gradients
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a folder, or signflip; '' for the weights of this version")
@@ -357,7 +367,7 @@ def main() -> None:
             functools.partial(precisions, plain=plain),
             ("hiding", "leading back", "latents", "through 8 bit", "seconds"),
         ),
-        "finishes": (finishes, ("new face", "8 bit", "JPEG 95", "JPEG 85")),
+        "finishes": (finishes, ("new face", "8 bit", "JPEG 95", "JPEG 85", "others' 95", "others' 85")),
         "candidates": (
             functools.partial(candidates, plain=plain, crowd=options.candidates),
             ("transform", "correlation", "|z|", "norm"),

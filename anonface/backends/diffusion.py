@@ -183,9 +183,10 @@ class Diffusion:
         return backend
 
     def narrow(self) -> None:
-        """Let the UNet and what settles photos count in bfloat16, for networks of which it is known to do no harm.
+        """Let the UNet and what makes pictures of latents count in bfloat16, for networks of which it is known to do no
+        harm.
 
-        Latents, encoding and decoding stay float32.
+        Latents and encoding stay float32.
         """
         self.digest()  # is of the weights as they were read
         self._narrowed = True
@@ -220,6 +221,10 @@ class Diffusion:
             )
         if settings.first + settings.steps > trained:
             raise UsageError(f"the model knows {trained} steps, not {settings.steps} from step {settings.first} on")
+        if settings.clear >= trained:
+            raise UsageError(f"the model knows {trained} steps, and so no step {settings.clear} to clear faces at")
+        if settings.grain and self.model.resolution < 4 * self.model.side:
+            raise UsageError("this model's latents are too fine for grain", "grain needs 4 px for each of them")
         if settings.guidance and not self.model.guidable:
             raise UsageError("this model cannot be guided", "guidance is for networks that nothing else steers")
         self.settings = settings
@@ -287,7 +292,7 @@ class Diffusion:
             return self._unsaid(shown, meant, self.cells(mask).to(self.device)).cpu()
         params = replace(self.correcting, steps=self.settings.settling)
         placed = (shown, self.visible(mask).to(self.device), meant, frame.to(self.device))
-        return settle(*placed, self._read_narrowly if self._narrowed else self.model.read, params).cpu()
+        return settle(*placed, self.model.read, params).cpu()
 
     @torch.inference_mode()
     def _unsaid(self, shown: Tensor, meant: Tensor, cells: Tensor) -> Tensor:
@@ -302,10 +307,6 @@ class Diffusion:
             return latents
         each = (grain.read(face[None], latents.shape[1], latents.shape[2], self.settings.grain) for face in faces)
         return latents + torch.cat(list(each)) * _grown(cells)
-
-    def _read_narrowly(self, faces: Tensor) -> Tensor:
-        with mixed_precision(self.device):
-            return self.model.read(faces.contiguous(memory_format=torch.channels_last)).float()
 
     def _picture(self, latents: Tensor, side: int) -> Tensor:
         with mixed_precision(self.device) if self._narrowed else nullcontext():

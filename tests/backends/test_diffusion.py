@@ -462,6 +462,18 @@ def test_settings_are_checked(authors):
         build("diffusion", CPU, {"model": "nowhere", "transform": "rot13"})  # before any file is looked at
 
 
+def test_a_model_that_cannot_clear_or_hold_grain_says_so(monkeypatch):
+    model = random_model()
+    few = LatentDiffusion(model.unet, model.autoencoder, {**FFHQ_SCHEDULE, "num_train_timesteps": 100})
+    assert Diffusion(few, settings={"steps": 5, "clear": 99}).settings.clear == 99
+    with pytest.raises(UsageError, match="no step 100 to clear"):
+        Diffusion(few, settings={"steps": 5, "clear": 100})
+    Diffusion(model, settings={"grain": 0.1})
+    monkeypatch.setattr(LatentDiffusion, "resolution", 2 * SIDE)
+    with pytest.raises(UsageError, match="too fine for grain"):
+        Diffusion(model, settings={"grain": 0.1})
+
+
 def test_a_compiled_network_walks_like_the_plain_one_and_a_missing_compiler_is_named(monkeypatch):
     plain, compiled = (Diffusion(random_model(), settings={"steps": 2, "iterations": 1}) for _ in range(2))
     unet, calls = compiled.model.unet, []
