@@ -170,11 +170,13 @@ class Engine:
                 outlines = {f"{OUTLINE}{i}": outline.of_mask(cut.soft) for i, cut in enumerate(cuts)}
                 cuts = [self._outlined(result, cut.quad, _said(outlines, i)) for i, cut in enumerate(cuts)]
         result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize)
+        quads = [cut.quad for cut in cuts]
         if isinstance(self.backend, Imprinting):
-            result = self._imprint(result, cuts, keys, self.backend, consistent)
-        if consistent and self.backend.exact:
-            for cut, face_key in zip(cuts, keys, strict=True):
-                result = anchor.drop(result, cut.quad, (result != pixels).any(2), face_key)
+            quads = self._to_be_found(result, cuts) if consistent and not self.backend.exact else quads
+            result = self._imprint(pixels, result, cuts, quads, keys, self.backend)
+        if consistent and self.backend.anchored:
+            for quad, face_key in zip(quads, keys, strict=True):
+                result = anchor.drop(result, quad, (result != pixels).any(2), face_key)
         header = Header(
             backend=self.backend.name,
             parameters={**self.backend.parameters(), "parser": self.parser, **outlines},
@@ -226,8 +228,8 @@ class Engine:
         return Recovered(result, header.reports() if header else _report(found, kept))
 
     def _anchored(self, pixels: Pixels, key: Key | PhotoKey) -> list[_Located]:
-        """The faces that an exact backend replaced, where their anchors say, whether or not a detector sees faces."""
-        if not self.backend.exact:
+        """The faces that were replaced, where their anchors say, whether or not a detector sees faces."""
+        if not self.backend.anchored:
             return []
         quads = anchor.search(pixels, key.face(CONSISTENT_SALT, self.backend.name, 0))
         return [_Located(_face_in(quad).box, quad, None) for quad in quads]
@@ -349,30 +351,42 @@ class Engine:
             result = blend.paste(result, render, shown[i], cut.quad)
         return blend.as_grey(result) if cuts and blend.is_grey(pixels) else result
 
+    def _to_be_found(self, pixels: Pixels, cuts: list[_Cut]) -> list[Quad]:
+        """Where a search of the finished photo finds the faces: a new face's landmarks do not lie quite as the old."""
+        found = [face.quad for face in self._locate(pixels, (), faceless=True)] if cuts else []
+        quads = []
+        for cut in cuts:
+            quad = min(found, key=lambda q, own=cut.quad: float(np.abs(q - own).max()), default=cut.quad)
+            near = np.abs(quad - cut.quad).max() <= SAME_FACE * align.side_of(cut.quad)
+            quads.append(quad if near else cut.quad)
+        return quads
+
     def _imprint(
-        self, pixels: Pixels, cuts: list[_Cut], keys: list[FaceKey], backend: Imprinting, consistent: bool
+        self,
+        pixels: Pixels,
+        finished: Pixels,
+        cuts: list[_Cut],
+        quads: list[Quad],
+        keys: list[FaceKey],
+        backend: Imprinting,
     ) -> Pixels:
-        """Let the backend correct the finished faces, each looked at as recovery will: by the quads of the header, or
-        where there will be none, by those that a search of the finished photo finds."""
-        searched = consistent and bool(cuts) and not backend.exact  # an exact one's faces have anchors
-        found = [face.quad for face in self._locate(pixels, (), faceless=True)] if searched else []
-        result = pixels
-        for number, (cut, key) in enumerate(zip(cuts, keys, strict=True), start=1):
+        """Let the backend correct the finished faces of a photo, each looked at in the quad where recovery will."""
+        result = finished
+        for number, (cut, quad, key) in enumerate(zip(cuts, quads, keys, strict=True), start=1):
             self.watch("imprinting", number, len(cuts))
-            quad = min(found, key=lambda q: float(np.abs(q - cut.quad).max()), default=cut.quad)
-            if np.abs(quad - cut.quad).max() > SAME_FACE * align.side_of(cut.quad):
-                quad = cut.quad
-            frame = torch.from_numpy(align.frame(quad, cut.quad))[None].float()
-            mask = torch.from_numpy(cut.soft)[None, None]
+            size = len(cut.crop)
+            soft = align.crop(cut.soft, align.transform(align.photo_to_crop(cut.quad, size), quad), size)
+            mask = torch.from_numpy(soft)[None, None]
+            original = align.crop(pixels, quad, size)
             uncorrected, correction = result, np.zeros(1, np.float32)
             for _ in range(backend.corrections):
-                shown = align.crop(result, cut.quad, len(cut.crop))
-                faces = _to_tensor(np.stack([shown, cut.crop]))
+                shown = align.crop(result, quad, size)
+                pictures = _to_tensor(np.stack([shown, cut.crop, original]))
                 with _clear_memory_errors():
-                    pattern = backend.imprint(faces[:1], faces[1:], mask, frame, key)
+                    pattern = backend.imprint(*pictures.split(1), mask, key)
                 if pattern is not None:  # summed before it is rounded: of less than half a grey level nothing stays
                     correction = correction + (127.5 * pattern)[0].permute(1, 2, 0).numpy()
-                    result = blend.add(uncorrected, correction, cut.quad)
+                    result = blend.add(uncorrected, correction, quad)
         return result
 
 

@@ -31,6 +31,8 @@ class Backend(Protocol):
     resolutions: tuple[int, ...]
     # Whether every pixel of a render counts for recovery: then it is pasted as it is, its light and grain untouched.
     exact: bool
+    # Whether recovery needs the very square again: then, where there is no record, the photo's last bits say it.
+    anchored: bool
     # Whether faces that are given together take less time than one after another.
     together: bool
     # Whether recovery needs the very masks again: then they are coarse, and recorded.
@@ -67,17 +69,18 @@ class Imprinting(Protocol):
     # How often it corrects a face, each time looking at what the correction before came to in the photo.
     corrections: int
 
-    def imprint(self, shown: Tensor, face: Tensor, mask: Tensor, frame: Tensor, key: FaceKey) -> Tensor | None:
+    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
         """What to add to one finished face, or None.
 
         Args:
-            shown: the face's crop of the finished photo, [1, 3, R, R] in [-1, 1].
-            face, mask: what :meth:`Backend.anonymize` was given, [1, 3, R, R] and [1, 1, R, R].
-            frame: [1, 2, 3], the part of the crop that recovery will take for the aligned face, as an affine map of
-                ``F.affine_grid``: a new face's landmarks do not lie quite as the old one's.
+            shown: the finished photo's square in which recovery will look for the face, [1, 3, R, R] in [-1, 1]: a new
+                face's landmarks do not lie quite as the old one's.
+            face: what :meth:`Backend.anonymize` was given, [1, 3, R, R].
+            original: what the original photo shows in the first square.
+            mask: where the new face is seen there, [1, 1, R, R] in 0..1.
 
         Returns:
-            [1, 3, r, r] in units of ``shown``, over the whole crop, 0 where the mask is 0.
+            [1, 3, r, r] in units of ``shown``, over its whole square, 0 where the mask is 0.
         """
         ...
 

@@ -45,6 +45,7 @@ class OfficialDBAFBackend(published.WithoutSettings):
     name = "dbaf-official"
     networks: OfficialDBAF
     exact = False
+    anchored = False
     together = True
     outlined = False
     resolution = 256

@@ -145,6 +145,7 @@ class Diffusion:
 
     name = "diffusion"
     exact = True
+    anchored = True
     together = True
 
     def __init__(
@@ -281,7 +282,7 @@ class Diffusion:
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         return self._walk(faces, masks, keys, back=True)[0]
 
-    def imprint(self, shown: Tensor, face: Tensor, mask: Tensor, frame: Tensor, key: FaceKey) -> Tensor | None:
+    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
         """A correction after which the finished face is read as the latents that :meth:`anonymize` led there."""
         if not self.settings.settling and not self.settings.grain:
             return None
@@ -291,7 +292,7 @@ class Diffusion:
         if self.settings.grain:
             return self._unsaid(shown, meant, self.cells(mask).to(self.device)).cpu()
         params = replace(self.correcting, steps=self.settings.settling)
-        placed = (shown, self.visible(mask).to(self.device), meant, frame.to(self.device))
+        placed = (shown, self.visible(mask).to(self.device), meant)
         return settle(*placed, self.model.read, params).cpu()
 
     @torch.inference_mode()

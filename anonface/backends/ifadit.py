@@ -3,9 +3,11 @@
     anonymize   w = M(T(E_ID(X), s), E_Attr(X))              (equation 9)
     recover     w = M(T^-1(C(E_ID(X'')), s), E_Attr(X''))    (equation 10)
 
-followed by latent refinement against the same codes (``refine.py``); in the finished photo a faint pattern makes the
-code exact (``imprint.py``). The flow runs in float64 on the CPU, so that its
-inverse is the same on every machine.
+with three additions. The hidden code casts a person whom the generator can draw (``persona.py``), and latent refinement
+fits that person into the photo (``refine.py``). The finished photo says the hidden code, and what has to be added to M's
+latents for them to draw the original (``compensate.py``), in a watermark (``watermark.py``) under a keyed veil
+(``veil.py``). Where that cannot be read any more, recovery rests on the face alone, as in the paper. The flow runs in
+float64 on the CPU, so that its inverse is the same on every machine.
 """
 
 from __future__ import annotations
@@ -21,20 +23,34 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface import weights
+from anonface.backends import veil, watermark
 from anonface.backends.base import Parameter, Settings
+from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
-from anonface.backends.imprint import ImprintParams, imprint, read
 from anonface.backends.looks import shrink
-from anonface.backends.refine import DISGUISE, RESTORE, Networks, RefineParams, match_tones, refine
+from anonface.backends.persona import CastParams, cast
+from anonface.backends.refine import DISGUISE, RESTORE, Networks, match_tones, refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
-from anonface.models.identity import CONDITIONS, IdentityEncoder
+from anonface.models.identity import CONDITIONS, KEPT, IdentityEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
 FINEST_HEAD = 512  # px
+STRENGTH = 1.2  # of a watermark's correction: a photo's own grid takes part of it away
+# Errors of a reading, in shares of the circle's half: above the first it is noise, above the second it is helped.
+LEGIBLE, CLEAR = 0.35, 0.1
+SIZES = (0.5, 0.25)  # of compensations: middle of their root mean squares, in whitened latents, and spread of the logarithm
+# Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. Real faces have no more in
+# those that follow; they are not said.
+SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.0218, 0.0166, 0.0099]).double()
+SPREAD = SPREAD.repeat_interleave(26)
+SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
+MEANT_AT_MOST = 16  # faces whose messages are kept at hand
+# How much of the compensation each latent of a disguise starts with: pose and light wholly, features by half.
+LENT = torch.tensor([1.0] * 4 + [0.5] * 6 + [1.0] * 7)
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
 
 
@@ -43,8 +59,8 @@ class IFADITSettings:
     """What one photo's recovery must repeat.
 
     Attributes:
-        refine: refinement steps of a disguise; a restored face and an imprint take half as many again.
-            0 is the networks alone.
+        refine: refinement steps of a disguise; a compensation takes a quarter more, and three quarters when the photo
+            is finished; a face restored without one half as many again. 0 is the networks alone.
         free: which of CONDITIONS the key may change, comma-separated; the others stay as they are.
     """
 
@@ -64,6 +80,16 @@ class IFADITSettings:
         if unknown := freed - set(CONDITIONS):
             raise UsageError(f"cannot free {', '.join(sorted(unknown))}", f"one or more of {', '.join(CONDITIONS)}")
         return cls(steps, ",".join(name for name in CONDITIONS if name in freed))
+
+
+@dataclass
+class _Meant:
+    """Of a face that was hidden: its code and the hidden one, the whitened latents that draw it, what is to be said."""
+
+    code: Tensor
+    hidden: Tensor
+    own: Tensor | None = None
+    said: tuple[Tensor, Tensor | None] | None = None
 
 
 class KeyGen:
@@ -95,9 +121,10 @@ class IFADIT:
 
     name = "ifadit"
     exact = False
+    anchored = True
     together = False
     outlined = False
-    corrections = 1
+    corrections = 4
     resolution = 256  # at which the networks look; renders have the size of the crop
     resolutions: tuple[int, ...] = (256, 512, 1024)
 
@@ -120,14 +147,18 @@ class IFADIT:
             parser,
         )
         self.keygen = KeyGen(self.flow.params)
-        self.disguise, self.restoration, self.imprinting = DISGUISE, RESTORE, ImprintParams()
+        self.casting, self.disguise, self.restoration = CastParams(), DISGUISE, RESTORE
+        self.compensating, self.finishing = CompensationParams(), CompensationParams(rate=0.05)
+        self._meant: dict[tuple[bytes, FaceKey], _Meant] = {}
         self._pace()
 
     def _pace(self) -> None:
         """Take the steps that the settings give to each optimisation."""
-        steps, more = self.settings.refine, self.settings.refine * 3 // 2
-        self.disguise, self.restoration = replace(self.disguise, steps=steps), replace(self.restoration, steps=more)
-        self.imprinting = replace(self.imprinting, steps=more)
+        steps = self.settings.refine
+        self.disguise = replace(self.disguise, steps=steps)
+        self.compensating = replace(self.compensating, steps=steps * 5 // 4)
+        self.finishing = replace(self.finishing, steps=steps * 3 // 4)
+        self.restoration = replace(self.restoration, steps=steps * 3 // 2)
 
     def parameters(self) -> dict[str, Parameter]:
         freed = {"free": self.settings.free} if self.settings.free else {}
@@ -138,41 +169,128 @@ class IFADIT:
         other = copy.copy(self)
         # what a header does not say of freed conditions is that none were; only steps may come from elsewhere
         other.settings = IFADITSettings.of({"refine": self.settings.refine, **settings})
+        other._meant = {}
         other._pace()
         return other
 
     def digest(self) -> bytes:
         # not the parser's: masks come from it too, and every photo made with an older one can be led back with a newer
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
-        return hashlib.sha256("".join(weights.digest(name) for name in names).encode()).digest()
+        said = "watermark 1"  # what photos say, and how; another way is another number
+        return hashlib.sha256("".join([*(weights.digest(name) for name in names), said]).encode()).digest()
 
     def visible(self, masks: Tensor) -> Tensor:
         """The masks themselves."""
         return masks
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited."""
-        codes = [self.hide(face[None], key) for face, key in zip(faces, keys, strict=True)]
-        return self._render(faces, masks, torch.cat(codes), self.disguise)
+        """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited.
+
+        One face at a time, as all that follows: no slower here, and no rounding depends on the rest of the batch.
+        """
+        return torch.cat([self._disguised(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
+
+    def _disguised(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
+        code, hidden, meant_for = self.embed(face), self.hide(face, key), _name(face, key)
+        face, mask = face.to(self.device), mask.to(self.device)
+        small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
+        target = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
+        w, meant = self.latents(small, target), _Meant(code, hidden)
+        if self.settings.refine:
+            own = mapper.to_u(self.latents(small, code.to(w)))
+            change = compensation(own, small, cover, small, self.networks, self.compensating)
+            meant.own = compensated(own, change)
+            w = mapper.to_w(compensated(mapper.to_u(w), LENT.to(w)[:, None] * change))
+            w = refine(w, small, cover, target, self.networks, self.disguise)
+        self._meant = dict(list({meant_for: meant, **self._meant}.items())[:MEANT_AT_MOST])
+        return self._drawn(w, face, mask)
 
     def hide(self, face: Tensor, key: FaceKey) -> Tensor:
         """T(E_ID(X), s) of one face, the code of whom it is to become: [1, 448], float64 on the CPU."""
         return self.flow(self.embed(face), self.keygen([key], self.settings.free))
 
-    def imprint(self, shown: Tensor, face: Tensor, mask: Tensor, frame: Tensor, key: FaceKey) -> Tensor | None:
-        if self.imprinting.steps == 0:
+    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+        """The watermark that a finished face still lacks."""
+        if _name(face, key) not in self._meant:
+            self._disguised(face, mask, key)
+        meant = self._meant[_name(face, key)]
+        shown, original, mask = (x.to(self.device) for x in (shown, original, mask))
+        if meant.said is None:
+            code = self._in_numbers(meant.hidden, shown, key).to(shown)
+            meant.said = code, self._compensating_message(meant, shown, original, mask, key)
+        return STRENGTH * watermark.write(shown, mask, *meant.said).cpu()
+
+    def _in_numbers(self, hidden: Tensor, seen: Tensor, key: FaceKey) -> Tensor:
+        """A hidden code as the watermark says it: what of it the finished face does not show, veiled."""
+        shift = (hidden - self.embed(watermark.without(seen)))[0, :KEPT] / SHIFT
+        keyed = hidden[0, KEPT : KEPT + len(SPREAD)] / SPREAD
+        keyed = keyed / keyed.square().mean().sqrt()
+        return veil.drop(torch.cat([shift, keyed]), key, "code")
+
+    def _out_of_numbers(self, said: Tensor, face: Tensor, key: FaceKey) -> Tensor:
+        """The hidden code again, [1, 448]."""
+        values = veil.lift(said, key, "code")
+        kept = self.embed(watermark.without(face))[0, :KEPT] + SHIFT * values[:KEPT]
+        keyed = F.normalize(SPREAD * values[KEPT:], dim=0) * (1 - kept.square().sum()).clamp_min(0.1).sqrt()
+        return F.normalize(F.pad(torch.cat([kept, keyed]), (0, self.flow.params.code - KEPT - len(SPREAD)))[None], dim=1)
+
+    def _compensating_message(
+        self, meant: _Meant, seen: Tensor, face: Tensor, mask: Tensor, key: FaceKey
+    ) -> Tensor | None:
+        """What recovery is to add to M's latents of the finished face: [latents x COORDINATES], veiled."""
+        if meant.own is None:
             return None
-        target = self.hide(face, key).float().to(self.device)
-        shown, mask, frame = (x.to(self.device) for x in (shown, mask, frame))
-        return imprint(shown, mask, target, frame, self.networks.encoder, self.imprinting).cpu()
+        base = self.networks.mapper.to_u(self.latents(watermark.without(seen), meant.code.to(seen)))
+        seen, face, mask = (shrink(x, self.resolution) for x in (seen, face, mask))
+        begun = (meant.own - base)[..., :COORDINATES]
+        change = compensation(base, face, mask, seen, self.networks, self.finishing, begun)
+        middle, spread = SIZES
+        size = change.square().mean().sqrt().clamp_min(1e-3)
+        numbers = torch.cat([((size / middle).log() / spread)[None], change.flatten() / size])
+        return veil.drop(numbers, key, "compensation").to(seen)
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        codes = [self.lead(face[None], key) for face, key in zip(faces, keys, strict=True)]
-        return self._render(faces, masks, torch.cat(codes), self.restoration)
+        return torch.cat([self._restored(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
+
+    def _restored(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
+        face, mask = face.to(self.device), mask.to(self.device)
+        small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
+        code, rest = self.heard(face)
+        target = self._led(code, face, key).to(face)
+        w = self.latents(watermark.without(face), target)
+        if rest.error < LEGIBLE:
+            w = mapper.to_w(compensated(mapper.to_u(w), self._added(rest, key).to(face)))
+        if self.settings.refine and rest.error > CLEAR:
+            w = refine(w, small, cover, target, self.networks, self.restoration)
+        return self._drawn(w, face, mask)
 
     def lead(self, face: Tensor, key: FaceKey) -> Tensor:
-        """T^-1(C(E_ID(X'')), s) of one finished face, the code of whom it leads back to: [1, 448], float64, CPU."""
-        return self.flow.inverse(self.read(face), self.keygen([key], self.settings.free))
+        """T^-1(z, s) of one finished face, the code of whom it leads back to: [1, 448], float64 on the CPU.
+
+        z is what the watermark says, or where that is illegible C(E_ID(X'')), the paper's.
+        """
+        return self._led(self.heard(face)[0], face, key)
+
+    def _led(self, code: watermark.Reading, face: Tensor, key: FaceKey) -> Tensor:
+        if code.error < LEGIBLE:
+            hidden = self._out_of_numbers(code.values, face, key)
+        else:
+            with torch.inference_mode():
+                hidden = self.compensation(self.networks.encoder(face.to(self.device))).cpu().double()
+        return self.flow.inverse(hidden, self.keygen([key], self.settings.free))
+
+    def _added(self, rest: watermark.Reading, key: FaceKey) -> Tensor:
+        """The compensation [1, latents, COORDINATES] that a face says, less of it the less clearly it is read."""
+        middle, spread = SIZES
+        size, *_ = values = veil.lift(rest.values, key, "compensation")
+        noise = (rest.error * veil.REACH / veil.MOST) ** 2
+        direction = values[1:] / values[1:].square().mean().sqrt() / (1 + noise) ** 0.5
+        return middle * (spread * size).exp() * direction.view(1, -1, COORDINATES)
+
+    @torch.inference_mode()
+    def heard(self, face: Tensor) -> tuple[watermark.Reading, watermark.Reading]:
+        """What the watermark of a finished face says in either channel: the code, and the compensation."""
+        return watermark.read(face.to(self.device), KEPT + len(SPREAD), 1 + len(LENT) * COORDINATES)
 
     @torch.inference_mode()
     def embed(self, faces: Tensor) -> Tensor:
@@ -180,28 +298,18 @@ class IFADIT:
         codes = [self.networks.encoder(face[None].to(self.device)) for face in faces]
         return F.normalize(torch.cat(codes).cpu().double(), dim=1)
 
-    @torch.inference_mode()
-    def read(self, face: Tensor) -> Tensor:
-        """C(E_ID(X'')) of one finished face [1, 3, R, R], as it looks or its imprint says: [1, 448], float64, CPU."""
-        face, encoder = face.to(self.device), self.networks.encoder
-        code = read(face, encoder) if self.imprinting.steps else encoder(face)
-        return self.compensation(code).cpu().double()
-
     def latents(self, face: Tensor, code: Tensor) -> Tensor:
         """M(z, E_Attr(X)) for one face."""
         with torch.no_grad():
-            return self.networks.mapper(code, self.attributes(face))
+            return self.networks.mapper(code.float(), self.attributes(face))
 
-    def _render(self, faces: Tensor, masks: Tensor, codes: Tensor, params: RefineParams) -> Tensor:
-        """One face at a time, as all above: no slower here, and no rounding depends on the rest of the batch."""
-        renders = []
-        for face, mask, code in zip(faces, masks, codes.float(), strict=True):
-            face, mask, target = face[None].to(self.device), mask[None].to(self.device), code[None].to(self.device)
-            small, small_mask = shrink(face, self.resolution), shrink(mask, self.resolution)
-            w = self.latents(small, target)
-            w = refine(w, small, small_mask, target, self.networks, params)
-            with torch.no_grad():
-                # a 256-px crop gets the 512-px head too, shrunk: it is the better one
-                render = self.networks.generator.synthesize(w, max(FINEST_HEAD, face.shape[-1]))
-                renders.append(match_tones(shrink(render, face.shape[-1]), face, mask).clamp(-1, 1))
-        return torch.cat(renders)
+    @torch.no_grad()
+    def _drawn(self, w: Tensor, face: Tensor, mask: Tensor) -> Tensor:
+        # a 256-px crop gets the 512-px head too, shrunk: it is the better one
+        render = self.networks.generator.synthesize(w, max(FINEST_HEAD, face.shape[-1]))
+        return match_tones(shrink(render, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
+
+
+def _name(face: Tensor, key: FaceKey) -> tuple[bytes, FaceKey]:
+    """What tells one face under one key from all others."""
+    return hashlib.sha256(face.detach().cpu().contiguous().numpy().tobytes()).digest(), key

@@ -41,6 +41,7 @@ class OfficialIFADITBackend:
 
     name = "ifadit-official"
     exact = False
+    anchored = False
     together = True
     outlined = False
     resolution = 256

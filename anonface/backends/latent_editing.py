@@ -42,6 +42,7 @@ class LatentEditingBackend(published.WithoutSettings):
     """
 
     exact = True
+    anchored = True
     together = True
     outlined = False
     networks: FaceEditor

@@ -28,7 +28,7 @@ def schedule(progress: float) -> float:
     return 0.55 + 0.45 * math.cos((progress - 0.1) / 0.9 * math.pi)
 
 
-def look(picture: Tensor, step: int, frame: Tensor | None = None) -> Tensor:
+def look(picture: Tensor, step: int) -> Tensor:
     """The picture as another alignment would show it, so that a code is met and the encoder not just fooled.
 
     Still and jittered looks take turns: as good as both at every step, in half the time. Shifts and scales run through
@@ -36,24 +36,14 @@ def look(picture: Tensor, step: int, frame: Tensor | None = None) -> Tensor:
 
     Args:
         picture: [1, 3, R, R].
-        step: the number of the step; at even ones the look is the picture itself, or what lies in the frame.
-        frame: [1, 2, 3] affine map as ``F.affine_grid`` takes it, the part of the picture that is looked at.
+        step: the number of the step; at even ones the look is the picture itself.
 
     Returns:
         [1, 3, R, R].
     """
     if step % 2 == 0:
-        return picture if frame is None else _through(picture, frame)
+        return picture
     dx, dy, ds = (((step + 1) * phi) % 1 - 0.5 for phi in (0.8191725134, 0.6710436067, 0.5497004779))
     jitter = picture.new_tensor([[[1 + 0.05 * ds, 0, 0.03 * dx], [0, 1 + 0.05 * ds, 0.03 * dy]]])
-    return _through(picture, jitter if frame is None else _after(frame, jitter))
-
-
-def _through(picture: Tensor, frame: Tensor) -> Tensor:
-    grid = F.affine_grid(frame, list(picture.shape), align_corners=False)
+    grid = F.affine_grid(jitter, list(picture.shape), align_corners=False)
     return F.grid_sample(picture, grid, padding_mode="reflection", align_corners=False)
-
-
-def _after(outer: Tensor, inner: Tensor) -> Tensor:
-    """The affine map that applies ``inner`` first and then ``outer``."""
-    return torch.cat([outer[:, :, :2] @ inner[:, :, :2], outer[:, :, :2] @ inner[:, :, 2:] + outer[:, :, 2:]], dim=2)

@@ -64,8 +64,8 @@ class RefineParams:
     own: float = 0.5
     fine: float = 0.5
     stay: float = 2.0
-    identity: float = 0.5
-    leave: float = 3.0
+    identity: float = 4.0
+    leave: float = 5.0
     conditions: float = 20.0
     colour: float = 2.0
     landmarks: float = 80.0

@@ -33,7 +33,6 @@ def settle(
     shown: Tensor,
     mask: Tensor,
     meant: Tensor,
-    frame: Tensor,
     encode: Callable[[Tensor], Tensor],
     params: SettlingParams,
 ) -> Tensor:
@@ -43,7 +42,6 @@ def settle(
         shown: the finished picture of the aligned face, [1, 3, R, R] in [-1, 1].
         mask: soft mask [1, 1, R, R] in 0..1, 1 where pixels may change.
         meant: its latents, [1, C, S, S].
-        frame: [1, 2, 3], where recovery will look within the picture, as ``F.affine_grid`` takes it.
         encode: faces -> latents, differentiable.
     """
     room = shrink(mask, min(params.side, mask.shape[-1]))
@@ -52,7 +50,7 @@ def settle(
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate / 127.5 * schedule(step / params.steps)
         corrected = shown + F.interpolate(room * pattern, size=shown.shape[-1], mode="bilinear")
-        loss = (encode(look(corrected.clamp(-1, 1), 0, frame)) - meant).square().mean()
+        loss = (encode(corrected.clamp(-1, 1)) - meant).square().mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

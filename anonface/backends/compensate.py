@@ -1,0 +1,83 @@
+"""Compensation: what has to be added to the networks' latents of a face for the generator to draw that very face.
+
+M(E_ID(X), E_Attr(X)) draws somebody much alike; some gradient steps close what it leaves open. They are taken where the
+original is at hand, when a photo is anonymized, and their result travels, veiled, with the identity code: the paper's
+compensation layer guesses it instead. A few hundred coordinates hold nearly all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anonface.backends.arena import denormals_flushed
+from anonface.backends.looks import schedule, shrink
+from anonface.backends.refine import Networks, match_tones
+from anonface.faces.blend import composite
+
+COORDINATES = 32  # of a latent's principal ones, the first
+
+
+@dataclass(frozen=True)
+class CompensationParams:
+    """Steps, the render side in px, Adam's rate in whitened latents, and the weight of each loss.
+
+    ``far`` is that of squared differences beside absolute ones, which ``pixels`` weighs; ``stay`` keeps it small.
+    """
+
+    steps: int = 25
+    side: int = 256
+    rate: float = 0.08
+    pixels: float = 8.0
+    far: float = 20.0
+    identity: float = 1.5
+    stay: float = 0.02
+
+
+@denormals_flushed()
+def compensation(
+    base: Tensor,
+    face: Tensor,
+    mask: Tensor,
+    tones: Tensor,
+    networks: Networks,
+    params: CompensationParams,
+    start: Tensor | None = None,
+) -> Tensor:
+    """What is to be added to whitened latents [1, n, 512]: [1, n, COORDINATES], for the first coordinates of each.
+
+    Args:
+        base: the networks' latents, whitened.
+        face: whom to draw, [1, 3, R, R] in [-1, 1].
+        mask: soft mask [1, 1, R, R] in 0..1.
+        tones: the picture whose blurred colours a render will be given, like ``face``.
+        start: where to begin, as what is returned; None is 0.
+    """
+    face, mask, tones = (shrink(x, params.side) for x in (face, mask, tones))
+    with torch.no_grad():
+        code = networks.encoder(face)
+    begun = base.new_zeros(*base.shape[:2], COORDINATES) if start is None else start.clone()
+    change = begun.requires_grad_(True)
+    optimiser = torch.optim.Adam([change], lr=params.rate, betas=(0.9, 0.95))
+    weight = mask / mask.mean().clamp_min(0.05)
+    for step in range(params.steps):
+        optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
+        render = networks.generator.synthesize(networks.mapper.to_w(compensated(base, change)), params.side)
+        toned = match_tones(render, tones, mask)
+        error = toned - face
+        loss = (weight * (params.pixels * error.abs() + params.far * error.square())).mean()
+        seen = networks.encoder(composite(face, toned, mask))
+        loss = loss + params.identity * (1 - F.cosine_similarity(seen, code)).mean()
+        loss = loss + params.stay * change.square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return change.detach()
+
+
+def compensated(base: Tensor, change: Tensor) -> Tensor:
+    """Whitened latents [1, n, 512] with a compensation [1, n, COORDINATES]."""
+    return base + F.pad(change, (0, base.shape[2] - change.shape[2]))

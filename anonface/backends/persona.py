@@ -1,0 +1,84 @@
+"""The persona: who a hidden code becomes to the eye.
+
+A keyed code is nobody's: no face embeds to it, and a face that is pushed towards it looks like no photo. So the code
+draws styles of the generator, and those make people of whom one is cast: the one who comes nearest in apparent sex, age
+and skin tone to what the code keeps, with a mouth as wide open as the photo's and a face as long and broad. The code itself is said by the watermark.
+The same code always casts alike, and near codes mostly do.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anonface.backends.keyed_noise import hartley
+from anonface.backends.looks import shrink
+from anonface.backends.refine import Networks, mesh_in_crop
+
+SIDE = 256  # px of the people who are looked at
+TOGETHER = 4  # of them at a time; the more, the more memory
+CORNERS, INNER_LIPS, OUTER_EYES, CHIN, CHEEKS = (61, 291), (13, 14), (33, 263), 152, (234, 454)  # rows of the mesh
+STYLE_LABEL = b"anonface/v1 persona"
+
+
+@dataclass(frozen=True)
+class CastParams:
+    """How many people are looked at, and the weights of what is to be alike: kept coordinates, and proportions."""
+
+    people: int = 32
+    conditions: float = 2.0
+    shape: float = 10.0
+
+
+@torch.no_grad()
+def cast(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams) -> Tensor:
+    """The code of a person whom the generator can draw: [1, 448], of unit length.
+
+    Args:
+        hidden: unit code [1, 448], of which the first ``kept`` coordinates are kept as they are.
+        face: the aligned photo, [1, 3, R, R] in [-1, 1].
+    """
+    w = mapping(styles(hidden, params.people).to(face))
+    codes, shapes = [], []
+    for some in w.split(TOGETHER):
+        people = networks.generator.synthesize(some[:, None], SIDE)
+        codes.append(networks.encoder(people))
+        shapes.append(torch.cat([_shape(one[None], networks) for one in people]))
+    code, shape = torch.cat(codes), torch.cat(shapes)
+    wanted = hidden[:, :kept].to(code)
+    misfit = params.conditions * (code[:, :kept] - wanted).square().sum(1)
+    misfit = misfit + params.shape * (shape - _shape(shrink(face, SIDE), networks)).square().sum(1)
+    nearest = code[misfit.argmin()][None]
+    rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
+    return torch.cat([wanted, rest * F.normalize(nearest[:, kept:], dim=1)], dim=1)
+
+
+def styles(hidden: Tensor, count: int) -> Tensor:
+    """Styles [count, 512] drawn by a code [1, 448]: it is spread over all coordinates, whose signs tell styles apart."""
+    first, signs = _signs(count)
+    spread = hartley(first * F.pad(hidden.cpu().double(), (0, 512 - hidden.shape[1])))
+    return (signs * spread * 512**0.5).float()
+
+
+@functools.cache
+def _signs(count: int) -> tuple[Tensor, Tensor]:
+    stream = np.frombuffer(hashlib.shake_256(STYLE_LABEL).digest(64 * (count + 1)), np.uint8)
+    signs = torch.from_numpy(np.unpackbits(stream) * 2.0 - 1).view(-1, 512)
+    return signs[:1], signs[1:]
+
+
+def _shape(face: Tensor, networks: Networks) -> Tensor:
+    """How far a mouth is open, how wide it is, how much its corners hang, how long and how broad the face is, [1, 5], in
+    distances of the outer corners of the eyes; all but the first count by half."""
+    mesh = mesh_in_crop(networks.landmarks, face)[0]
+    between = lambda a, b: (mesh[a] - mesh[b]).norm()  # noqa: E731
+    hanging = (mesh[list(CORNERS)].mean(0) - mesh[INNER_LIPS[0]])[1]
+    long = (mesh[CHIN] - mesh[list(OUTER_EYES)].mean(0)).norm()
+    rest = torch.stack([between(*CORNERS), hanging, long, between(*CHEEKS)]) / 2
+    return torch.cat([between(*INNER_LIPS)[None], rest])[None] / between(*OUTER_EYES)
