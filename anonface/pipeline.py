@@ -356,9 +356,9 @@ class Engine:
         found = [face.quad for face in self._locate(pixels, (), faceless=True)] if cuts else []
         quads = []
         for cut in cuts:
-            quad = min(found, key=lambda q, own=cut.quad: float(np.abs(q - own).max()), default=cut.quad)
-            near = np.abs(quad - cut.quad).max() <= SAME_FACE * align.side_of(cut.quad)
-            quads.append(quad if near else cut.quad)
+            off = [float(np.abs(quad - cut.quad).max()) for quad in found]
+            near = bool(off) and min(off) <= SAME_FACE * align.side_of(cut.quad)
+            quads.append(found[int(np.argmin(off))] if near else cut.quad)
         return quads
 
     def _imprint(
@@ -383,7 +383,7 @@ class Engine:
                 shown = align.crop(result, quad, size)
                 pictures = _to_tensor(np.stack([shown, cut.crop, original]))
                 with _clear_memory_errors():
-                    pattern = backend.imprint(*pictures.split(1), mask, key)
+                    pattern = backend.imprint(pictures[:1], pictures[1:2], pictures[2:], mask, key)
                 if pattern is not None:  # summed before it is rounded: of less than half a grey level nothing stays
                     correction = correction + (127.5 * pattern)[0].permute(1, 2, 0).numpy()
                     result = blend.add(uncorrected, correction, quad)

@@ -209,7 +209,7 @@ def finishes(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[Fa
 
     ``shown`` is the new face as it is shown, ``settled`` the one that was led there, corrected through the encoder.
     """
-    shown, whole = backend.visible(masks).to(faces.device), torch.eye(2, 3)[None]
+    shown = backend.visible(masks).to(faces.device)
     ways: dict[str, Settings] = {
         "shown": {"grain": 0.0, "settling": 0},
         "settled": {"grain": 0.0, "settling": 12, "clear": -1},
@@ -223,7 +223,7 @@ def finishes(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[Fa
         for i, key in enumerate(keys):
             for _ in range(way.corrections):
                 one = slice(i, i + 1)
-                pattern = way.imprint(finished[one], faces[one], masks[one], whole, key)
+                pattern = way.imprint(finished[one], faces[one], faces[one], masks[one], key)
                 if pattern is not None:
                     finished[one] += F.interpolate(pattern, size=faces.shape[-1], mode="bilinear")
         yield name, *(psnr(way.recover(keep(finished), masks, keys), faces, shown) for keep in kept)

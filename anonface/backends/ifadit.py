@@ -3,9 +3,9 @@
     anonymize   w = M(T(E_ID(X), s), E_Attr(X))              (equation 9)
     recover     w = M(T^-1(C(E_ID(X'')), s), E_Attr(X''))    (equation 10)
 
-with three additions. The hidden code casts a person whom the generator can draw (``persona.py``), and latent refinement
-fits that person into the photo (``refine.py``). The finished photo says the hidden code, and what has to be added to M's
-latents for them to draw the original (``compensate.py``), in a watermark (``watermark.py``) under a keyed veil
+with three additions. The hidden code casts a person whom the generator can draw (``persona.py``), and latent
+refinement fits that person into the photo (``refine.py``). The finished photo says the hidden code, and what has to be
+added to M's latents for them to draw the original (``compensate.py``), in a watermark (``watermark.py``) under a keyed veil
 (``veil.py``). Where that cannot be read any more, recovery rests on the face alone, as in the paper. The flow runs in
 float64 on the CPU, so that its inverse is the same on every machine.
 """
@@ -42,12 +42,16 @@ FINEST_HEAD = 512  # px
 STRENGTH = 1.2  # of a watermark's correction: a photo's own grid takes part of it away
 # Errors of a reading, in shares of the circle's half: above the first it is noise, above the second it is helped.
 LEGIBLE, CLEAR = 0.35, 0.1
-SIZES = (0.5, 0.25)  # of compensations: middle of their root mean squares, in whitened latents, and spread of the logarithm
+SIZES = (
+    0.5,
+    0.25,
+)  # of compensations: middle of their root mean squares, in whitened latents, and spread of the logarithm
 # Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. Real faces have no more in
 # those that follow; they are not said.
 SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.0218, 0.0166, 0.0099]).double()
 SPREAD = SPREAD.repeat_interleave(26)
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
+QUICK_PEOPLE = 4  # who are looked at where nothing is refined
 MEANT_AT_MOST = 16  # faces whose messages are kept at hand
 # How much of the compensation each latent of a disguise starts with: pose and light wholly, features by half.
 LENT = torch.tensor([1.0] * 4 + [0.5] * 6 + [1.0] * 7)
@@ -147,7 +151,7 @@ class IFADIT:
             parser,
         )
         self.keygen = KeyGen(self.flow.params)
-        self.casting, self.disguise, self.restoration = CastParams(), DISGUISE, RESTORE
+        self.disguise, self.restoration = DISGUISE, RESTORE
         self.compensating, self.finishing = CompensationParams(), CompensationParams(rate=0.05)
         self._meant: dict[tuple[bytes, FaceKey], _Meant] = {}
         self._pace()
@@ -155,6 +159,7 @@ class IFADIT:
     def _pace(self) -> None:
         """Take the steps that the settings give to each optimisation."""
         steps = self.settings.refine
+        self.casting = CastParams() if steps else CastParams(people=QUICK_PEOPLE)
         self.disguise = replace(self.disguise, steps=steps)
         self.compensating = replace(self.compensating, steps=steps * 5 // 4)
         self.finishing = replace(self.finishing, steps=steps * 3 // 4)
@@ -201,7 +206,9 @@ class IFADIT:
             change = compensation(own, small, cover, small, self.networks, self.compensating)
             meant.own = compensated(own, change)
             w = mapper.to_w(compensated(mapper.to_u(w), LENT.to(w)[:, None] * change))
-            w = refine(w, small, cover, target, self.networks, self.disguise)
+            nobody = F.normalize(target * (torch.arange(target.shape[1]) < KEPT).to(target), dim=1)
+            common = self.latents(small, nobody)
+            w = refine(w, small, cover, target, self.networks, self.disguise, common)
         self._meant = dict(list({meant_for: meant, **self._meant}.items())[:MEANT_AT_MOST])
         return self._drawn(w, face, mask)
 
@@ -232,7 +239,9 @@ class IFADIT:
         values = veil.lift(said, key, "code")
         kept = self.embed(watermark.without(face))[0, :KEPT] + SHIFT * values[:KEPT]
         keyed = F.normalize(SPREAD * values[KEPT:], dim=0) * (1 - kept.square().sum()).clamp_min(0.1).sqrt()
-        return F.normalize(F.pad(torch.cat([kept, keyed]), (0, self.flow.params.code - KEPT - len(SPREAD)))[None], dim=1)
+        return F.normalize(
+            F.pad(torch.cat([kept, keyed]), (0, self.flow.params.code - KEPT - len(SPREAD)))[None], dim=1
+        )
 
     def _compensating_message(
         self, meant: _Meant, seen: Tensor, face: Tensor, mask: Tensor, key: FaceKey
@@ -282,10 +291,10 @@ class IFADIT:
     def _added(self, rest: watermark.Reading, key: FaceKey) -> Tensor:
         """The compensation [1, latents, COORDINATES] that a face says, less of it the less clearly it is read."""
         middle, spread = SIZES
-        size, *_ = values = veil.lift(rest.values, key, "compensation")
+        values = veil.lift(rest.values, key, "compensation")
+        size, change = middle * (spread * values[0]).exp(), values[1:]
         noise = (rest.error * veil.REACH / veil.MOST) ** 2
-        direction = values[1:] / values[1:].square().mean().sqrt() / (1 + noise) ** 0.5
-        return middle * (spread * size).exp() * direction.view(1, -1, COORDINATES)
+        return (size * change / change.square().mean().sqrt() / (1 + noise) ** 0.5).view(1, -1, COORDINATES)
 
     @torch.inference_mode()
     def heard(self, face: Tensor) -> tuple[watermark.Reading, watermark.Reading]:

@@ -2,8 +2,8 @@
 
 A keyed code is nobody's: no face embeds to it, and a face that is pushed towards it looks like no photo. So the code
 draws styles of the generator, and those make people of whom one is cast: the one who comes nearest in apparent sex, age
-and skin tone to what the code keeps, with a mouth as wide open as the photo's and a face as long and broad. The code itself is said by the watermark.
-The same code always casts alike, and near codes mostly do.
+and skin tone to what the code keeps, with a mouth as wide open as the photo's and a face as long and broad. The same
+code always casts alike, and near codes mostly do. The code itself is said by the watermark.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def cast(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: n
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:
-    """Styles [count, 512] drawn by a code [1, 448]: it is spread over all coordinates, whose signs tell styles apart."""
+    """Styles [count, 512] drawn by a code [1, 448], which is spread over all coordinates; signs tell styles apart."""
     first, signs = _signs(count)
     spread = hartley(first * F.pad(hidden.cpu().double(), (0, 512 - hidden.shape[1])))
     return (signs * spread * 512**0.5).float()
@@ -74,8 +74,10 @@ def _signs(count: int) -> tuple[Tensor, Tensor]:
 
 
 def _shape(face: Tensor, networks: Networks) -> Tensor:
-    """How far a mouth is open, how wide it is, how much its corners hang, how long and how broad the face is, [1, 5], in
-    distances of the outer corners of the eyes; all but the first count by half."""
+    """How far a mouth is open, how wide it is, how much its corners hang, how long and how broad the face is, [1, 5].
+
+    In distances of the outer corners of the eyes; all but the first count by half.
+    """
     mesh = mesh_in_crop(networks.landmarks, face)[0]
     between = lambda a, b: (mesh[a] - mesh[b]).norm()  # noqa: E731
     hanging = (mesh[list(CORNERS)].mean(0) - mesh[INNER_LIPS[0]])[1]

@@ -50,7 +50,7 @@ class RefineParams:
     itself only at ``own`` times their pace; those of fine detail, which can fool an encoder but are nobody's features,
     at ``fine`` times that of the others. ``stay`` draws them back to where they started.
 
-    ``leave`` pushes away from whom the photo shows, as far as the target itself does. ``conditions`` holds the code's
+    ``leave`` pushes away from whom the photo shows and from what all keys would make of it, as far as the target does. ``conditions`` holds the code's
     kept coordinates, sex, age and skin tone, which weigh little in the cosine but much to the eye. ``expression``
     compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile. ``gaze``
     compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from an iris; ``forehead``
@@ -94,7 +94,15 @@ class Networks:
 
 
 @denormals_flushed()
-def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Networks, params: RefineParams) -> Tensor:
+def refine(
+    w: Tensor,
+    face: Tensor,
+    mask: Tensor,
+    target: Tensor,
+    networks: Networks,
+    params: RefineParams,
+    common: Tensor | None = None,
+) -> Tensor:
     """Move one face's latents towards its target code.
 
     Args:
@@ -102,6 +110,7 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         face: the aligned photo [1, 3, R, R] in [-1, 1]; its landmarks and blurred colours are kept.
         mask: soft mask [1, 1, R, R] in 0..1, 1 where the render will be seen.
         target: unit code [1, 448].
+        common: latents like ``w`` of what all targets would share here: a face that the result shall not resemble.
 
     Returns:
         Latents [1, n, 512].
@@ -112,7 +121,12 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
     mapper = networks.mapper
     with torch.no_grad():
         source = networks.encoder(face)
-        near = F.cosine_similarity(target, source)
+        others = [source]
+        if common is not None:
+            shared_face = match_tones(networks.generator.synthesize(common, params.side), face, mask)
+            others.append(networks.encoder(composite(face, shared_face, mask)))
+        left = torch.cat(others)
+        near = F.cosine_similarity(target, left)
         mesh, cells = mesh_in_crop(networks.landmarks, face), _cells(face, mask)
         shapes, contrast = _expression(mesh), _contrast(face)
         where = params.gaze * _eyes_and_mouth(mesh) + params.forehead * _above_brows(mesh, mask)
@@ -128,7 +142,7 @@ def refine(w: Tensor, face: Tensor, mask: Tensor, target: Tensor, networks: Netw
         seen = look(composite(face, toned, mask), step)
         code = networks.encoder(seen)
         loss = params.identity * (1 - F.cosine_similarity(code, target)).mean()
-        loss = loss + params.leave * (F.cosine_similarity(code, source) - near).clamp_min(0).mean()
+        loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
         loss = loss + params.conditions * (code - target)[:, :KEPT].square().sum(1).mean()
         loss = loss + params.colour * ((toned - render) * mask).abs().mean() / mask.mean().clamp_min(0.05)
         loss = loss + params.layout * (_cells(toned, mask) - cells).square().mean()

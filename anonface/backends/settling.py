@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface.backends.arena import denormals_flushed
-from anonface.backends.looks import look, schedule, shrink
+from anonface.backends.looks import schedule, shrink
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ nearest right reading is added (quantisation index modulation, Chen and Wornell 
 
 The *first* channel lies in the lightness, of which JPEG keeps most. The *second* has more room and lies in the hues, or
 in a grey picture in finer detail. A reader whose square lies a little off finds the right one by the channels' pilots,
-numbers that are always 0.
+numbers that are always the same.
 
 The patterns are no secret. What they say has to be made unreadable beforehand (``veil``).
 """
@@ -74,7 +74,7 @@ def write(picture: Tensor, mask: Tensor, first: Tensor, second: Tensor | None = 
     change = torch.zeros_like(planes)
     for channel, values in ((FIRST, first), (SECOND, second)):
         if values is not None:
-            wanted = torch.cat([values.new_zeros(PILOTS), values]) * channel.range
+            wanted = torch.cat([_pilots().to(values), values]) * channel.range
             mixing = _mixing(channel, len(wanted), grey).to(planes)
             missing = _wrapped(wanted - mixing @ _coefficients(planes, channel, grey), channel.range)
             change = change + _least(missing, mixing, room, channel, grey)
@@ -93,7 +93,8 @@ def read(picture: Tensor, first: int, second: int) -> tuple[Reading, Reading]:
     for channel, count in ((FIRST, first), (SECOND, second)):
         mixing = _mixing(channel, PILOTS + count, grey).to(planes)
         values = _wrapped(mixing @ _coefficients(planes, channel, grey), channel.range) / channel.range
-        said.append(Reading(values[PILOTS:], float(values[:PILOTS].square().mean().sqrt())))
+        missed = _wrapped(values[:PILOTS] - _pilots().to(values), 1.0)
+        said.append(Reading(values[PILOTS:], float(missed.square().mean().sqrt())))
     return said[0], said[1]
 
 
@@ -109,19 +110,23 @@ def without(picture: Tensor) -> Tensor:
 
 # --- Where it is read ------------------------------------------------------------------------------------------------
 
-SURE = 0.15  # error of pilots below which a square is taken as it is
-SHIFTS, SCALES, TURNS = (-1.5, -1, -0.5, 0, 0.5, 1, 1.5), (-0.012, -0.006, 0, 0.006, 0.012), (-0.01, -0.005, 0, 0.005, 0.01)
+SURE = 0.15  # error of pilots up to which a square is taken as it is
+SHIFTS, SCALES, TURNS = (
+    (-1.5, -1, -0.5, 0, 0.5, 1, 1.5),
+    (-0.012, -0.006, 0, 0.006, 0.012),
+    (-0.01, -0.005, 0, 0.005, 0.01),
+)
 ROUNDS = 5  # of halved steps about the best of these
 
 
 def _found(picture: Tensor, count: int, grey: bool) -> Tensor:
-    """The picture on the watermark's grid, shifted (px of the grid), scaled and turned (radians) until pilots are 0."""
+    """The picture on the watermark's grid, shifted (in its px), scaled and turned (radians) until pilots are right."""
     plain = _on_grid(picture)
     mixing = _mixing(FIRST, PILOTS + count, grey)[:PILOTS].to(plain)
 
     def errors(views: Tensor) -> Tensor:
         heard = torch.stack([mixing @ _coefficients(_planes(view[None]), FIRST, grey) for view in views])
-        return (1 - torch.cos(math.pi / FIRST.range * heard)).mean(1)
+        return (1 - torch.cos(math.pi * (heard / FIRST.range - _pilots().to(heard)))).mean(1)
 
     if float(errors(plain)) < 1 - math.cos(math.pi * SURE):
         return plain
@@ -146,7 +151,9 @@ def _views(picture: Tensor, moves: Tensor) -> Tensor:
     views = []
     for part in rows.to(picture).split(64):
         grid = F.affine_grid(part, [len(part), 3, *picture.shape[2:]], align_corners=False)
-        seen = F.grid_sample(picture.expand(len(part), -1, -1, -1), grid, padding_mode="reflection", align_corners=False)
+        seen = F.grid_sample(
+            picture.expand(len(part), -1, -1, -1), grid, padding_mode="reflection", align_corners=False
+        )
         views.append(F.adaptive_avg_pool2d(seen, GRID))
     return torch.cat(views)
 
@@ -189,6 +196,13 @@ def _band(number: int) -> Tensor:
     waves /= waves.norm(dim=1, keepdim=True)
     pairs = [(a, b) for a in range(CELL) for b in range(CELL) if max(a, b) == number]
     return torch.stack([torch.outer(waves[a], waves[b]).flatten() for a, b in pairs]).float()
+
+
+@functools.cache
+def _pilots() -> Tensor:
+    """What the first numbers of a channel always are, [PILOTS] in [-1, 1)."""
+    stream = np.frombuffer(hashlib.shake_256(f"{LABEL} pilots".encode()).digest(4 * PILOTS), "<u4")
+    return torch.from_numpy((stream / 2.0**31 - 1).astype(np.float32))
 
 
 @functools.cache

@@ -171,7 +171,7 @@ def test_a_sharpened_face_is_shown_at_twice_the_side_and_read_at_either():
         assert shown.shape == large.shape and backend.visible(mask).shape == mask.shape
         torch.testing.assert_close(sharp(small, mask[..., ::2, ::2], key), F.avg_pool2d(shown, 2))
         assert (F.avg_pool2d(shown, 2) - plain(small, mask[..., ::2, ::2], key)).abs().mean() > 0.01
-    pattern = backend.imprint(large, large, mask, torch.eye(2, 3)[None], face_key())
+    pattern = backend.imprint(large, large, large, mask, face_key())
     assert pattern is not None and pattern.any()
     with pytest.raises(ValueError, match="64 or 128 px"):
         backend.anonymize(large[..., :96, :96], mask[..., :96, :96], key)
@@ -183,8 +183,7 @@ def test_the_finished_face_settles_on_the_latents_that_were_meant():
     mask = torch.ones(1, 1, *face.shape[2:])
     render = backend.anonymize(face, mask, [face_key()])
     shown = render + 0.05 * torch.randn(render.shape, generator=torch.Generator().manual_seed(2))
-    whole = torch.eye(2, 3)[None]
-    pattern = backend.imprint(shown, face, mask, whole, face_key())
+    pattern = backend.imprint(shown, face, face, mask, face_key())
     meant = backend._walk(face, mask, [face_key()])[1]
 
     inside = backend.cells(mask).expand_as(meant)
@@ -195,8 +194,8 @@ def test_the_finished_face_settles_on_the_latents_that_were_meant():
 
     assert error(shown + pattern) < 0.65 * error(shown)  # an untrained autoencoder repeats nothing by itself
     again = Diffusion(random_model(), settings=backend.settings.__dict__)  # which has not seen the face
-    assert torch.equal(again.imprint(shown, face, mask, whole, face_key()), pattern)
-    assert backend.under({"settling": 0}).imprint(shown, face, mask, whole, face_key()) is None
+    assert torch.equal(again.imprint(shown, face, face, mask, face_key()), pattern)
+    assert backend.under({"settling": 0}).imprint(shown, face, face, mask, face_key()) is None
 
 
 def test_a_cleared_face_says_in_its_grain_what_it_does_not_show():
@@ -208,11 +207,11 @@ def test_a_cleared_face_says_in_its_grain_what_it_does_not_show():
     shown = plain.anonymize(face, mask, [key])
     inside = cleared.visible(mask).expand_as(face) == 1
     assert (shown - noisy)[inside].abs().mean() > 0.02
-    assert plain.imprint(shown, face, mask, torch.eye(2, 3)[None], key) is None and plain.corrections == 2
+    assert plain.imprint(shown, face, face, mask, key) is None and plain.corrections == 2
 
     finished = shown
     for _ in range(cleared.corrections):
-        pattern = cleared.imprint(finished, face, mask, torch.eye(2, 3)[None], key)
+        pattern = cleared.imprint(finished, face, face, mask, key)
         finished = finished + F.interpolate(pattern, size=4 * SIDE, mode="bilinear")
     cells = cleared.cells(mask)
     meant = cleared.turn(model.read(face), cells, [key])
@@ -229,10 +228,11 @@ def test_faces_under_one_key_settle_each_on_its_own_latents():
     faces = gaussian_faces(2)
     masks = torch.ones(2, 1, *faces.shape[2:])
     renders = backend.anonymize(faces, masks, [face_key()] * 2)
-    whole = torch.eye(2, 3)[None]
-    both = [backend.imprint(renders[i : i + 1], faces[i : i + 1], masks[:1], whole, face_key()) for i in (0, 1)]
+    both = [
+        backend.imprint(renders[i : i + 1], faces[i : i + 1], faces[i : i + 1], masks[:1], face_key()) for i in (0, 1)
+    ]
     alone = Diffusion(random_model(), settings=backend.settings.__dict__)
-    assert torch.equal(both[1], alone.imprint(renders[1:], faces[1:], masks[:1], whole, face_key()))
+    assert torch.equal(both[1], alone.imprint(renders[1:], faces[1:], faces[1:], masks[:1], face_key()))
     assert not torch.equal(both[0], both[1])
 
 
@@ -240,12 +240,12 @@ def test_a_narrowed_network_does_what_the_wide_one_does_nearly():
     wide, narrow = (Diffusion(random_model(), settings={"steps": 4, "settling": 4}) for _ in range(2))
     narrow.narrow()
     assert narrow.model.unet.dtype == torch.bfloat16 and narrow.digest() == wide.digest()
-    face, whole = gaussian_faces(1), torch.eye(2, 3)[None]
+    face = gaussian_faces(1)
     mask = torch.ones(1, 1, *face.shape[2:])
     clean, cells = wide.model.encode(face), wide.cells(mask)
     for low, high in (
         [backend.turn(clean, cells, [face_key()]) for backend in (narrow, wide)],
-        [backend.imprint(face, face, mask, whole, face_key()) for backend in (narrow, wide)],
+        [backend.imprint(face, face, face, mask, face_key()) for backend in (narrow, wide)],
     ):
         assert low.dtype == torch.float32
         assert 0 < (low - high).norm() < 0.1 * (high - clean if high.shape == clean.shape else high).norm()

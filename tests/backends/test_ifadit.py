@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from anonface.backends.base import build
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.ifadit import IFADIT, KeyGen
+from anonface.backends.ifadit import CLEAR, IFADIT, LEGIBLE, KeyGen
 from anonface.errors import UsageError
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.models.identity import KEPT
@@ -79,16 +79,43 @@ def test_what_is_freed_is_known_to_the_header_and_mirrored_by_some_keys(backend)
     assert torch.equal(mirror[:, 2], mirror[:, 3]) and 2 < (mirror[:, 2] < 0).sum() < 14
 
 
-def test_the_imprint_carries_the_code_of_whom_the_face_became(backend, faces, masks):
-    key, frame = face_keys(1)[0], torch.tensor([[[1.0, 0, 0], [0, 1, 0]]])
-    face, mask = faces[:1], masks[:1]
+def marked(backend: IFADIT, face: torch.Tensor, mask: torch.Tensor, key: FaceKey) -> torch.Tensor:
+    """The finished face with its watermark."""
     shown = blend(face, backend.anonymize(face, mask, [key]), mask)
-    pattern = backend.imprint(shown, face, mask, frame, key)
-    finished = ((shown + F.interpolate(pattern, (256, 256), mode="bicubic") + 1) * 127.5).round() / 127.5 - 1
-    target = backend.hide(face, key)
-    before, after = (float(F.cosine_similarity(backend.read(x), target)) for x in (shown, finished))
-    assert after > before + 0.3
-    assert backend.under({"refine": 0}).imprint(shown, face, mask, frame, key) is None
+    for _ in range(backend.corrections):
+        pattern = backend.imprint(shown, face, face, mask, key)
+        shown = ((shown + F.interpolate(pattern, (256, 256), mode="bicubic") + 1) * 127.5).round() / 127.5 - 1
+    return shown
+
+
+def test_a_finished_face_says_whom_it_stands_for_and_what_else_there_was(backend, faces, masks):
+    key, other = face_keys(1)[0], face_keys(1, seed=2)[0]
+    face, mask = faces[:1], masks[:1]
+    finished = marked(backend, face, mask, key)
+    code, rest = backend.heard(finished)
+    assert max(code.error, rest.error) < CLEAR
+    assert float(backend.lead(finished, key)[0] @ backend.embed(face)[0]) > 0.97
+    assert float(backend.lead(finished, other)[0, KEPT:] @ backend.embed(face)[0, KEPT:]) < 0.4
+    right, wrong = (float((blend(finished, backend.recover(finished, mask, [k]), mask) - face).square().mean())
+                    for k in (key, other))  # fmt: skip
+    assert right < 0.4 * float((finished - face).square().mean()) and right < 0.4 * wrong
+
+
+def test_without_refinement_it_says_the_code_alone(backend, faces, masks):
+    quick, key = backend.under({"refine": 0}), face_keys(1)[0]
+    finished = marked(quick, faces[:1], masks[:1], key)
+    code, rest = quick.heard(finished)
+    assert code.error < CLEAR < LEGIBLE < rest.error
+    assert float(quick.lead(finished, key)[0] @ quick.embed(faces[:1])[0]) > 0.97
+
+
+def test_where_nothing_can_be_read_the_face_itself_is(backend, faces):
+    code, rest = backend.heard(faces[:1])
+    assert min(code.error, rest.error) > LEGIBLE
+    key = face_keys(1)[0]
+    with torch.inference_mode():
+        seen = backend.compensation(backend.networks.encoder(faces[:1])).double()
+    assert torch.allclose(backend.lead(faces[:1], key), backend.flow.inverse(seen, backend.keygen([key])))
 
 
 def test_an_unknown_backend_is_refused():

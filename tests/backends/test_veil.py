@@ -1,0 +1,55 @@
+"""The veil: back under its key, even for anybody else."""
+
+import pytest
+import torch
+
+from anonface.backends import veil
+from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+
+
+def face_key(seed: int = 1) -> FaceKey:
+    return Key.from_bytes(bytes([seed]) * 32).face(CONSISTENT_SALT, "ifadit", 0)
+
+
+def values(count: int = 300, seed: int = 1) -> torch.Tensor:
+    return torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_the_key_lifts_it_and_a_bit_off_does_not():
+    said = veil.drop(values(), face_key(), "code")
+    assert said.abs().max() <= 1
+    assert (veil.lift(said, face_key(), "code") - values()).abs().mean() < 0.05  # the farthest are cut
+    for key, purpose in ((face_key(2), "code"), (face_key(), "compensation")):
+        other = veil.lift(said, key, purpose)
+        assert abs(float(torch.corrcoef(torch.stack([other, values()]))[0, 1])) < 0.2
+        assert 0.8 < other.square().mean().sqrt() < 2
+
+
+def test_an_error_of_reading_stays_an_error_of_its_size():
+    said = veil.drop(values(), face_key(), "code")
+    noise = 0.02 * values(seed=2)
+    again = (said + noise + 1).remainder(2) - 1
+    error = veil.lift(again, face_key(), "code") - veil.lift(said, face_key(), "code")
+    assert float(error.square().mean().sqrt()) == pytest.approx(0.02 * veil.REACH / veil.MOST, rel=0.15)
+
+
+def test_what_is_said_is_even_whatever_the_values_are():
+    for meant in (torch.zeros(300, dtype=torch.float64), values(), 3 * values(seed=3)):
+        shares = torch.histc(torch.cat([veil.drop(meant, face_key(seed), "code") for seed in range(20)]), 8, -1, 1)
+        assert (shares / shares.sum() - 1 / 8).abs().max() < 0.02
+
+
+def test_differences_between_photos_under_one_key_do_not_show_in_place():
+    """One pad serves all: what cancels it leaves the values mixed."""
+    first, second = values(), values(seed=2)
+    between = veil.drop(first, face_key(), "code") - veil.drop(second, face_key(), "code")
+    between = (between + 1).remainder(2) - 1
+    assert abs(float(torch.corrcoef(torch.stack([between, first - second]))[0, 1])) < 0.2
+
+
+def test_vectors():
+    said = veil.drop(torch.tensor([0.0, 1.0, -1.0, 2.0], dtype=torch.float64), face_key(), "code")
+    torch.testing.assert_close(said, torch.tensor(VECTOR, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+VECTOR = [0.7995887, 0.8970158, -0.2404059, -0.701775]

@@ -1,0 +1,82 @@
+"""The watermark, on made-up pictures."""
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from anonface.backends import watermark
+
+SIDE = 256
+COUNT, MORE = 60, 200
+
+
+def picture(grey: bool = False) -> torch.Tensor:
+    rng = torch.Generator().manual_seed(3)
+    coarse = F.interpolate(torch.rand(1, 3, 12, 12, generator=rng) - 0.5, (SIDE, SIDE), mode="bicubic")
+    noisy = coarse + 0.02 * torch.randn(1, 3, SIDE, SIDE, generator=rng)
+    return noisy.mean(1, keepdim=True).expand(-1, 3, -1, -1).contiguous() if grey else noisy
+
+
+def mask() -> torch.Tensor:
+    y, x = torch.meshgrid(torch.linspace(-1, 1, SIDE), torch.linspace(-1, 1, SIDE), indexing="ij")
+    return torch.sigmoid(20 * (1 - ((x / 0.5) ** 2 + ((y - 0.12) / 0.6) ** 2)))[None, None]
+
+
+def numbers(count: int, seed: int) -> torch.Tensor:
+    return torch.rand(count, generator=torch.Generator().manual_seed(seed)) * 1.6 - 0.8
+
+
+def in_8_bits(shown: torch.Tensor) -> torch.Tensor:
+    return ((shown.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
+
+
+def written(shown: torch.Tensor, first: torch.Tensor, second: torch.Tensor | None) -> torch.Tensor:
+    start, summed = shown, torch.zeros(1, 3, watermark.GRID, watermark.GRID)
+    for _ in range(4):
+        summed = summed + 1.2 * watermark.write(shown, mask(), first, second)
+        shown = in_8_bits(start + F.interpolate(summed, (SIDE, SIDE), mode="bicubic"))
+    return shown
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_what_is_written_is_read_again_after_rounding(grey):
+    first, second = numbers(COUNT, 1), numbers(MORE, 2)
+    shown = in_8_bits(picture(grey))
+    marked = written(shown, first, second)
+    for said, meant in zip(watermark.read(marked, COUNT, MORE), (first, second), strict=True):
+        assert said.error < 0.05 and (said.values - meant).square().mean().sqrt() < 0.05
+    assert all(said.error > 0.4 for said in watermark.read(shown, COUNT, MORE))
+    change = 127.5 * (marked - shown)
+    assert change.square().mean().sqrt() < 3 and not change[(mask() < 0.01).expand_as(change)].any()
+    assert torch.equal(marked, marked[:, :1].expand_as(marked)) == grey
+
+
+def test_the_first_channel_outlasts_jpeg_and_a_square_that_lies_a_little_off():
+    first = numbers(COUNT, 1)
+    marked = written(in_8_bits(picture()), first, None)
+    pixels = ((marked[0].permute(1, 2, 0).numpy() + 1) * 127.5).round().astype(np.uint8)
+    moved = cv2.warpAffine(pixels, np.array([[1.004, 0.003, 1.1], [-0.003, 1.004, -1.4]]), (SIDE, SIDE))
+    for shown in (pixels, moved):
+        stored = cv2.imdecode(cv2.imencode(".jpg", shown, [cv2.IMWRITE_JPEG_QUALITY, 85])[1], cv2.IMREAD_COLOR)
+        again = torch.from_numpy(stored).permute(2, 0, 1)[None] / 127.5 - 1
+        said, _ = watermark.read(again, COUNT, MORE)
+        assert said.error < 0.3 and (said.values - first).square().mean().sqrt() < 0.3
+
+
+def test_a_face_is_the_same_without_its_watermark():
+    shown = in_8_bits(picture())
+    marked = written(shown, numbers(COUNT, 1), numbers(MORE, 2))
+    before, after = (watermark.without(x) for x in (shown, marked))
+    plain = [F.avg_pool2d(x, SIDE // watermark.GRID) for x in (shown, marked)]
+    assert (before - after).abs().mean() < 0.25 * (plain[0] - plain[1]).abs().mean()
+    assert 0 < (before - plain[0]).abs().mean() < 0.1
+
+
+def test_plain_parts_move_less_than_busy_ones():
+    shown = picture()
+    shown[..., : SIDE // 2] = 0.1
+    change = watermark.write(shown, torch.ones(1, 1, SIDE, SIDE), numbers(COUNT, 1)).abs().mean((0, 1))
+    half = watermark.GRID // 2
+    assert change[:, : half - 4].mean() < 0.8 * change[:, half + 4 :].mean()
