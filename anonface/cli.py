@@ -104,8 +104,8 @@ Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Optimisation steps a face; default 20, at recovery the record's. An imprint and a restored face take"
-        " half as many again. 0: the networks alone.",
+        help="Optimisation steps a face; default 20, at recovery the record's, which takes none from a photo that is as"
+        " it was written. 0: the networks alone.",
     ),
 ]
 Model = Annotated[

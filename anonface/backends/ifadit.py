@@ -5,9 +5,9 @@
 
 with three additions. The hidden code casts a person whom the generator can draw (``persona.py``), and latent
 refinement fits that person into the photo (``refine.py``). The finished photo says the hidden code, and what has to be
-added to M's latents for them to draw the original (``compensate.py``), in a watermark (``watermark.py``) under a keyed veil
-(``veil.py``). Where that cannot be read any more, recovery rests on the face alone, as in the paper. The flow runs in
-float64 on the CPU, so that its inverse is the same on every machine.
+added to M's latents for them to draw the original (``compensate.py``), in a watermark (``watermark.py``) under a keyed
+veil (``veil.py``). Where that cannot be read any more, recovery rests on the face alone, as in the paper. The flow runs
+in float64 on the CPU, so that its inverse is the same on every machine.
 """
 
 from __future__ import annotations
@@ -129,6 +129,7 @@ class IFADIT:
     together = False
     outlined = False
     corrections = 4
+    compensates = True  # whether recovery adds what the watermark says beside the code
     resolution = 256  # at which the networks look; renders have the size of the crop
     resolutions: tuple[int, ...] = (256, 512, 1024)
 
@@ -267,9 +268,9 @@ class IFADIT:
         code, rest = self.heard(face)
         target = self._led(code, face, key).to(face)
         w = self.latents(watermark.without(face), target)
-        if rest.error < LEGIBLE:
+        if self.compensates and rest.error < LEGIBLE:
             w = mapper.to_w(compensated(mapper.to_u(w), self._added(rest, key).to(face)))
-        if self.settings.refine and rest.error > CLEAR:
+        if self.settings.refine and not (self.compensates and rest.error < CLEAR):
             w = refine(w, small, cover, target, self.networks, self.restoration)
         return self._drawn(w, face, mask)
 

@@ -2,9 +2,8 @@
 
 What the feed-forward networks leave open is closed here: the latents move until the *composited* face, as it will stand
 in the photo, keeps the photo's landmarks (pose, expression, gaze) and blurred colours (light, skin tone), is face
-wherever the mask is, and embeds to its target code. A disguise need not meet its code, for the imprint says it: it
-stays near the face that the networks made, which is a natural one. A restored face must meet it. Each face is
-optimised alone, so results do not depend on who shares a batch.
+wherever the mask is, and embeds to its target code: to that of a natural face, or, where a photo is led back whose
+watermark has suffered, to the original's. Each face is optimised alone, so results do not depend on who shares a batch.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ class RefineParams:
     itself only at ``own`` times their pace; those of fine detail, which can fool an encoder but are nobody's features,
     at ``fine`` times that of the others. ``stay`` draws them back to where they started.
 
-    ``leave`` pushes away from whom the photo shows and from what all keys would make of it, as far as the target does. ``conditions`` holds the code's
-    kept coordinates, sex, age and skin tone, which weigh little in the cosine but much to the eye. ``expression``
-    compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile. ``gaze``
-    compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from an iris; ``forehead``
-    does so above the brows. ``layout`` compares colours on a coarse grid. ``face`` wants face wherever the mask is, as
-    the parser sees it: no glasses, hair or background where the photo shows none.
+    ``leave`` pushes away from whom the photo shows and from what all keys would make of it, as far as the target does.
+    ``conditions`` holds the code's kept coordinates, sex, age and skin tone, which weigh little in the cosine but much
+    to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
+    smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
+    an iris; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid. ``face`` wants face
+    wherever the mask is, as the parser sees it: no glasses, hair or background where the photo shows none.
     """
 
     steps: int = 20

@@ -253,7 +253,7 @@ def _laid(coefficients: Tensor, channel: Channel, grey: bool) -> Tensor:
 
 
 def _room(picture: Tensor, mask: Tensor) -> Tensor:
-    """How far each cell of the ellipse may move: Weber's law, the eye sees detail less where there is contrast anyway."""
+    """How far each cell of the ellipse may move: the eye sees detail less where there is contrast anyway (Weber)."""
     light = _planes(_on_grid(picture))[:1][None] / 127.5
     blur = lambda x: F.avg_pool2d(x, CONTRAST, 1, CONTRAST // 2, count_include_pad=False)  # noqa: E731
     contrast = (blur(light.square()) - blur(light).square()).clamp_min(0).sqrt()

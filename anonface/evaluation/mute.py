@@ -24,6 +24,7 @@ def without_identity(engine: Engine) -> Engine | None:
         return None
     backend = copy.copy(engine.backend)
     backend.flow = _Mute(replace(backend.flow.params, blocks=0))
+    backend.compensates = False
     backend.restoration = replace(backend.restoration, identity=0.0, leave=0.0)
     mute = copy.copy(engine)
     mute.backend = backend

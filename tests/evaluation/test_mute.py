@@ -31,6 +31,7 @@ def test_only_conditions_are_left_of_the_code(engine):
     key = backend.keygen([Key.from_bytes(bytes(32)).face(bytes(32), "ifadit", 0)] * 3)
     silent = backend.flow.inverse(code, key)
     assert (silent[:, :KEPT] == code[:, :KEPT]).all() and not silent[:, KEPT:].any()
+    assert engine.backend.compensates and not backend.compensates
     assert backend.restoration.identity == backend.restoration.leave == 0 < engine.backend.restoration.identity
 
 
