@@ -104,8 +104,8 @@ Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Optimisation steps a face; default 20, at recovery the record's, which takes none from a photo that is as"
-        " it was written. 0: the networks alone.",
+        help="Optimisation steps a face; default 20, at recovery the record's, and twice as many to find what a"
+        " recovery will need, which takes none itself if all can be read. 0: the networks alone.",
     ),
 ]
 Model = Annotated[
