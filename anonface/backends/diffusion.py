@@ -33,6 +33,7 @@ from anonface.backends.arena import keep_large_buffers, mixed_precision, multipl
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.ddim import Schedule, denoise, invert, move
 from anonface.backends.diffusion_files import load_model
+from anonface.backends.memory import Memory
 from anonface.backends.settling import SettlingParams, settle
 from anonface.errors import DeviceError, UsageError, WeightsError
 from anonface.keys import FaceKey
@@ -55,7 +56,6 @@ OWN: Settings = {
 # Of a photo's grid the finest is lost by a third or more, so the grain is laid on thicker, and what then lacks again.
 STRENGTH, CORRECTIONS = 1.4, 5
 
-MEANT_AT_MOST = 64  # faces whose latents are kept until their photo is finished
 
 TRANSFORMS: dict[str, Callable[[Tensor, Tensor, FaceKey], Tensor]] = {"mix": keyed_noise.mix, "sign": keyed_noise.flip}
 BACKGROUNDS = ("clean", "noised", "trajectory")
@@ -157,7 +157,7 @@ class Diffusion:
         self.resolutions: tuple[int, ...] = model.resolutions
         self._digest = b""
         self._narrowed = False
-        self._meant: dict[tuple[bytes, FaceKey], Tensor] = {}
+        self._meant: Memory[Tensor] = Memory()
         self.correcting = SettlingParams()
         fitting: Settings = {"control": model.control is not None}
         if model.continues and (settings or {}).get("transform") != "sign":
@@ -243,6 +243,7 @@ class Diffusion:
     def under(self, settings: Settings) -> Diffusion:
         """The same loaded networks under other settings, a header's for instance."""
         other = copy.copy(self)
+        other._meant = Memory()  # other settings mean otherwise
         other._set(DiffusionSettings.of({**self.parameters(), **settings}))
         return other
 
@@ -275,8 +276,8 @@ class Diffusion:
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, to be seen where :meth:`visible` says."""
         pictures, latents = self._walk(faces, masks, keys)
-        new = {_name(*face): meant for *face, meant in zip(faces, keys, latents[:, None], strict=True)}
-        self._meant = dict(list({**new, **self._meant}.items())[:MEANT_AT_MOST])
+        for face, key, meant in zip(faces, keys, latents[:, None], strict=True):
+            self._meant.keep(face, key, meant)
         return pictures
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
@@ -286,9 +287,12 @@ class Diffusion:
         """A correction after which the finished face is read as the latents that :meth:`anonymize` led there."""
         if not self.settings.settling and not self.settings.grain:
             return None
-        if _name(face[0], key) not in self._meant:
+        meant = self._meant.recall(face[0], key)
+        if meant is None:
             self.anonymize(face, mask, [key])
-        meant, shown = self._meant[_name(face[0], key)], shown.to(self.device)
+            meant = self._meant.recall(face[0], key)
+            assert meant is not None
+        shown = shown.to(self.device)
         if self.settings.grain:
             return self._unsaid(shown, meant, self.cells(mask).to(self.device)).cpu()
         params = replace(self.correcting, steps=self.settings.settling)
@@ -393,8 +397,3 @@ def fixed_region(side: int) -> Tensor:
 def _grown(cells: Tensor) -> Tensor:
     """Cells bool [B, 1, S, S] and those around, as 0 and 1."""
     return F.max_pool2d(cells.float(), 3, 1, 1)
-
-
-def _name(face: Tensor, key: FaceKey) -> tuple[bytes, FaceKey]:
-    """What tells one face under one key from all others."""
-    return hashlib.sha256(face.detach().cpu().contiguous().numpy().tobytes()).digest(), key

@@ -28,6 +28,7 @@ from anonface.backends.base import Parameter, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
 from anonface.backends.looks import shrink
+from anonface.backends.memory import Memory
 from anonface.backends.persona import CastParams, cast
 from anonface.backends.refine import DISGUISE, RESTORE, Networks, match_tones, refine
 from anonface.errors import UsageError
@@ -42,17 +43,13 @@ FINEST_HEAD = 512  # px
 STRENGTH = 1.2  # of a watermark's correction: a photo's own grid takes part of it away
 # Errors of a reading, in shares of the circle's half: above the first it is noise, above the second it is helped.
 LEGIBLE, CLEAR = 0.35, 0.1
-SIZES = (
-    0.5,
-    0.25,
-)  # of compensations: middle of their root mean squares, in whitened latents, and spread of the logarithm
+SIZES = (0.5, 0.25)  # root mean squares of compensations, in whitened latents: middle, and spread of the logarithm
 # Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. Real faces have no more in
 # those that follow; they are not said.
 SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.0218, 0.0166, 0.0099]).double()
 SPREAD = SPREAD.repeat_interleave(26)
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
 QUICK_PEOPLE = 4  # who are looked at where nothing is refined
-MEANT_AT_MOST = 16  # faces whose messages are kept at hand
 # How much of the compensation each latent of a disguise starts with: pose and light wholly, features by half.
 LENT = torch.tensor([1.0] * 4 + [0.5] * 6 + [1.0] * 7)
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
@@ -154,7 +151,7 @@ class IFADIT:
         self.keygen = KeyGen(self.flow.params)
         self.disguise, self.restoration = DISGUISE, RESTORE
         self.compensating, self.finishing = CompensationParams(), CompensationParams(rate=0.05)
-        self._meant: dict[tuple[bytes, FaceKey], _Meant] = {}
+        self._meant: Memory[_Meant] = Memory()
         self._pace()
 
     def _pace(self) -> None:
@@ -175,7 +172,7 @@ class IFADIT:
         other = copy.copy(self)
         # what a header does not say of freed conditions is that none were; only steps may come from elsewhere
         other.settings = IFADITSettings.of({"refine": self.settings.refine, **settings})
-        other._meant = {}
+        other._meant = Memory()
         other._pace()
         return other
 
@@ -197,7 +194,7 @@ class IFADIT:
         return torch.cat([self._disguised(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
 
     def _disguised(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
-        code, hidden, meant_for = self.embed(face), self.hide(face, key), _name(face, key)
+        code, hidden, given = self.embed(face), self.hide(face, key), face
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
         target = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
@@ -210,7 +207,7 @@ class IFADIT:
             nobody = F.normalize(target * (torch.arange(target.shape[1]) < KEPT).to(target), dim=1)
             common = self.latents(small, nobody)
             w = refine(w, small, cover, target, self.networks, self.disguise, common)
-        self._meant = dict(list({meant_for: meant, **self._meant}.items())[:MEANT_AT_MOST])
+        self._meant.keep(given, key, meant)
         return self._drawn(w, face, mask)
 
     def hide(self, face: Tensor, key: FaceKey) -> Tensor:
@@ -219,9 +216,11 @@ class IFADIT:
 
     def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
         """The watermark that a finished face still lacks."""
-        if _name(face, key) not in self._meant:
+        meant = self._meant.recall(face, key)
+        if meant is None:
             self._disguised(face, mask, key)
-        meant = self._meant[_name(face, key)]
+            meant = self._meant.recall(face, key)
+            assert meant is not None
         shown, original, mask = (x.to(self.device) for x in (shown, original, mask))
         if meant.said is None:
             code = self._in_numbers(meant.hidden, shown, key).to(shown)
@@ -318,8 +317,3 @@ class IFADIT:
         # a 256-px crop gets the 512-px head too, shrunk: it is the better one
         render = self.networks.generator.synthesize(w, max(FINEST_HEAD, face.shape[-1]))
         return match_tones(shrink(render, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
-
-
-def _name(face: Tensor, key: FaceKey) -> tuple[bytes, FaceKey]:
-    """What tells one face under one key from all others."""
-    return hashlib.sha256(face.detach().cpu().contiguous().numpy().tobytes()).digest(), key

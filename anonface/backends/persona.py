@@ -44,7 +44,7 @@ def cast(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: n
         hidden: unit code [1, 448], of which the first ``kept`` coordinates are kept as they are.
         face: the aligned photo, [1, 3, R, R] in [-1, 1].
     """
-    w = mapping(styles(hidden, params.people).to(face))
+    w = mapping(styles(hidden, params.people).to(next(mapping.parameters()))).to(face)
     codes, shapes = [], []
     for some in w.split(TOGETHER):
         people = networks.generator.synthesize(some[:, None], SIDE)

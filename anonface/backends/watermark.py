@@ -26,6 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from anonface.backends.looks import luma
+
 GRID, CELL = 128, 4  # px of the watermark's own grid along the side of the aligned square, and px of a cell's side
 CENTRE, AXES = (0.5, 0.57), (0.27, 0.34)  # of the ellipse of the square that says it, the inner face
 PILOTS = 48  # a channel
@@ -38,13 +40,18 @@ LABEL = "anonface/v1 watermark"
 
 @dataclass(frozen=True)
 class Channel:
-    """``range`` in grey levels of a pattern: how far readings go before they turn round."""
+    """How it is written.
+
+    ``range`` is in grey levels of a pattern: how far readings go before they turn round. Where less than the share
+    ``least`` of the ellipse shows, nothing is written: so little of a face would be covered with noise.
+    """
 
     name: str
     range: float
+    least: float
 
 
-FIRST, SECOND = Channel("first", 7.0), Channel("second", 8.0)
+FIRST, SECOND = Channel("first", 7.0, 0.2), Channel("second", 8.0, 0.3)
 
 
 @dataclass(frozen=True)
@@ -67,13 +74,15 @@ def write(picture: Tensor, mask: Tensor, first: Tensor, second: Tensor | None = 
         first, second: numbers [n] in [-1, 1) for each channel; None leaves the second one alone.
 
     Returns:
-        [1, 3, GRID, GRID] in units of ``picture``; 0 where the mask is, grey in a grey picture.
+        [1, 3, GRID, GRID] in units of ``picture``; 0 where the mask is, and in a face that is mostly hidden; grey in a
+        grey picture.
     """
     planes, grey = _planes(_on_grid(picture)), _is_grey(picture)
     room = _room(picture, mask)
+    share = float((room > PLAIN / 2).float().mean())
     change = torch.zeros_like(planes)
     for channel, values in ((FIRST, first), (SECOND, second)):
-        if values is not None:
+        if values is not None and share >= channel.least:
             wanted = torch.cat([_pilots().to(values), values]) * channel.range
             mixing = _mixing(channel, len(wanted), grey).to(planes)
             missing = _wrapped(wanted - mixing @ _coefficients(planes, channel, grey), channel.range)
@@ -254,7 +263,7 @@ def _laid(coefficients: Tensor, channel: Channel, grey: bool) -> Tensor:
 
 def _room(picture: Tensor, mask: Tensor) -> Tensor:
     """How far each cell of the ellipse may move: the eye sees detail less where there is contrast anyway (Weber)."""
-    light = _planes(_on_grid(picture))[:1][None] / 127.5
+    light = luma(_on_grid(picture))
     blur = lambda x: F.avg_pool2d(x, CONTRAST, 1, CONTRAST // 2, count_include_pad=False)  # noqa: E731
     contrast = (blur(light.square()) - blur(light).square()).clamp_min(0).sqrt()
     room = (PLAIN + 4 * contrast).clamp_max(BUSY) * F.adaptive_avg_pool2d(mask * (mask > HIDDEN), GRID)

@@ -90,14 +90,6 @@ def photo_to_crop(quad: Points, size: int) -> Matrix:
     return np.asarray(cv2.invertAffineTransform(crop_to_photo(quad, size)))
 
 
-def frame(inner: Points, outer: Points) -> Matrix:
-    """Where one quad lies in another: the affine ``[2, 3]`` matrix from the inner one's coordinates to the outer one's,
-    each -1..1 over its own square."""
-    matrix = photo_to_crop(outer, 2) @ np.vstack([crop_to_photo(inner, 2), (0, 0, 1)])
-    matrix[:, 2] += matrix[:, :2].sum(1) - 1
-    return matrix
-
-
 def transform(matrix: Matrix, points: Points) -> Points:
     """Apply an affine ``[2, 3]`` matrix to ``[N, 2]`` points."""
     return points @ matrix[:, :2].T + matrix[:, 2]

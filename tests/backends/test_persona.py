@@ -45,7 +45,7 @@ def test_somebody_is_cast_whom_the_generator_draws_with_what_the_code_keeps(back
     assert torch.equal(chosen, again) and float(chosen.norm()) == pytest.approx(1, abs=1e-5)
     assert torch.allclose(chosen[:, :KEPT].double(), hidden[:, :KEPT], atol=1e-6)
     assert float((chosen[:, KEPT:] * other[:, KEPT:]).sum()) < 0.6
-    # more to choose from, a nearer one: the people of the smaller cast are among the larger's
+    # one of those whom the styles draw
     with torch.inference_mode():
         people = backend.networks.encoder(
             backend.networks.generator.synthesize(mapping(styles(hidden, 4))[:, None], 256)

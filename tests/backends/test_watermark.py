@@ -74,6 +74,17 @@ def test_a_face_is_the_same_without_its_watermark():
     assert 0 < (before - plain[0]).abs().mean() < 0.1
 
 
+def test_a_face_that_is_mostly_hidden_is_not_covered_with_noise():
+    shown, seen = in_8_bits(picture()), mask()
+    rows = {}
+    for lowest in (200, 120, 95):
+        seen[:, :, lowest:] = 0
+        pattern = watermark.write(shown, seen, numbers(COUNT, 1), numbers(MORE, 2))
+        planes = watermark._planes(pattern)
+        rows[lowest] = bool(planes[0].abs().max() > 1), bool(planes[1:].abs().max() > 1)
+    assert rows == {200: (True, True), 120: (True, False), 95: (False, False)}
+
+
 def test_plain_parts_move_less_than_busy_ones():
     shown = picture()
     shown[..., : SIDE // 2] = 0.1

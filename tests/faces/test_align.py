@@ -33,15 +33,6 @@ def test_the_way_there_and_back() -> None:
     assert np.allclose(align.transform(align.photo_to_crop(TILTED, 256), there), points)
 
 
-def test_a_frame_is_where_one_quad_lies_in_another() -> None:
-    outer, inner = rectangle(100, 200, 80), rectangle(120, 220, 40)
-    assert np.allclose(align.frame(outer, outer), [[1, 0, 0], [0, 1, 0]])
-    assert np.allclose(align.frame(inner, outer), [[0.5, 0, 0], [0, 0.5, 0]])
-    corners = np.array([[-1.0, -1.0], [1.0, 1.0]])
-    in_outer = (align.transform(align.frame(TILTED, outer), corners) + 1) * 40 + (100, 200)
-    assert np.allclose(in_outer, TILTED[[0, 2]])
-
-
 def test_a_crop_on_the_pixel_grid_is_the_pixels() -> None:
     photo = np.random.default_rng(1).integers(0, 256, (90, 80, 3), np.uint8)
     assert np.array_equal(align.crop(photo, rectangle(13, 7, 64), 64), photo[7:71, 13:77])
