@@ -169,7 +169,7 @@ class Engine:
             if self.backend.outlined:
                 outlines = {f"{OUTLINE}{i}": outline.of_mask(cut.soft) for i, cut in enumerate(cuts)}
                 cuts = [self._outlined(result, cut.quad, _said(outlines, i)) for i, cut in enumerate(cuts)]
-        result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize)
+        result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize, self.backend.exact)
         quads = [cut.quad for cut in cuts]
         if isinstance(self.backend, Imprinting):
             quads = self._to_be_found(result, cuts) if consistent and not self.backend.exact else quads
@@ -224,7 +224,7 @@ class Engine:
             cuts = [self._outlined(pixels, quad, _said(said, i)) for i, quad in enumerate(synth)]
         else:
             cuts = [self._cut(pixels, quad, parser) for quad in synth]
-        result = self._replace(pixels, cuts, keys, backend, backend.recover)
+        result = self._replace(pixels, cuts, keys, backend, backend.recover, backend.exact_back)
         return Recovered(result, header.reports() if header else _report(found, kept))
 
     def _anchored(self, pixels: Pixels, key: Key | PhotoKey) -> list[_Located]:
@@ -321,7 +321,9 @@ class Engine:
         mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
         return _Cut(quad, crop, blend.soften(parse.face_mask(crop, mesh, size, parser)))
 
-    def _replace(self, pixels: Pixels, cuts: list[_Cut], keys: list[FaceKey], backend: Backend, run: Render) -> Pixels:
+    def _replace(
+        self, pixels: Pixels, cuts: list[_Cut], keys: list[FaceKey], backend: Backend, run: Render, exact: bool
+    ) -> Pixels:
         """Render every cut's face anew and blend it in; crops of one size go to the backend together.
 
         A grey photo stays grey: renders are colour pictures, and a trace of hue would tell where faces are.
@@ -345,7 +347,7 @@ class Engine:
         result = pixels
         for i, cut in enumerate(cuts):
             render = renders[i]
-            if not backend.exact:
+            if not exact:
                 lit = blend.match_light(render, cut.crop, shown[i])
                 render = blend.match_grain(lit, cut.crop, shown[i])
             result = blend.paste(result, render, shown[i], cut.quad)

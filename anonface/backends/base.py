@@ -29,8 +29,10 @@ class Backend(Protocol):
 
     name: str
     resolutions: tuple[int, ...]
-    # Whether every pixel of a render counts for recovery: then it is pasted as it is, its light and grain untouched.
+    # Whether every pixel of a new face counts for recovery, and of a recovered one for what it is: then it is pasted as
+    # it is, its light and grain untouched.
     exact: bool
+    exact_back: bool
     # Whether recovery needs the very square again: then, where there is no record, the photo's last bits say it.
     anchored: bool
     # Whether faces that are given together take less time than one after another.

@@ -8,6 +8,7 @@ compensation layer guesses it instead. A few hundred coordinates hold nearly all
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +16,9 @@ from torch import Tensor
 
 from anonface.backends.arena import denormals_flushed
 from anonface.backends.looks import schedule, shrink
-from anonface.backends.refine import Networks, match_tones
+from anonface.backends.refine import match_tones
 from anonface.faces.blend import composite
+from anonface.models.identity import IdentityEncoder
 
 COORDINATES = 32  # of a latent's principal ones, the first
 
@@ -37,13 +39,24 @@ class CompensationParams:
     stay: float = 0.02
 
 
+class Drawing(Protocol):
+    """Frozen networks: latents into faces, faces into codes."""
+
+    @property
+    def encoder(self) -> IdentityEncoder: ...
+
+    def draw(self, u: Tensor, side: int) -> Tensor:
+        """Whitened latents [1, n, 512] -> [1, 3, side, side] in about [-1, 1]."""
+        ...
+
+
 @denormals_flushed()
 def compensation(
     base: Tensor,
     face: Tensor,
     mask: Tensor,
     tones: Tensor,
-    networks: Networks,
+    networks: Drawing,
     params: CompensationParams,
     start: Tensor | None = None,
 ) -> Tensor:
@@ -65,7 +78,7 @@ def compensation(
     weight = mask / mask.mean().clamp_min(0.05)
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
-        render = networks.generator.synthesize(networks.mapper.to_w(compensated(base, change)), params.side)
+        render = networks.draw(compensated(base, change), params.side)
         toned = match_tones(render, tones, mask)
         error = toned - face
         loss = (weight * (params.pixels * error.abs() + params.far * error.square())).mean()

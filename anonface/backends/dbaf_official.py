@@ -44,7 +44,7 @@ class OfficialDBAFBackend(published.WithoutSettings):
 
     name = "dbaf-official"
     networks: OfficialDBAF
-    exact = False
+    exact = exact_back = False
     anchored = False
     together = True
     outlined = False

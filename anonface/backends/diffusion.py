@@ -144,7 +144,7 @@ class Diffusion:
     """
 
     name = "diffusion"
-    exact = True
+    exact = exact_back = True
     anchored = True
     together = True
 

@@ -4,10 +4,10 @@
     recover     w = M(T^-1(C(E_ID(X'')), s), E_Attr(X''))    (equation 10)
 
 with three additions. The hidden code casts a person whom the generator can draw (``persona.py``), and latent
-refinement fits that person into the photo (``refine.py``). The finished photo says the hidden code, and what has to be
-added to M's latents for them to draw the original (``compensate.py``), in a watermark (``watermark.py``) under a keyed
-veil (``veil.py``). Where that cannot be read any more, recovery rests on the face alone, as in the paper. The flow runs
-in float64 on the CPU, so that its inverse is the same on every machine.
+refinement fits that person into the photo (``refine.py``). The finished photo says the hidden code, what has to be
+added to M's latents for them to draw the original (``compensate.py``), and what they still leave open (``detail.py``),
+in a watermark (``watermark.py``) under a keyed veil (``veil.py``). Where that cannot be read any more, recovery rests
+on the face alone, as in the paper. The flow runs in float64 on the CPU: its inverse is the same on every machine.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends import veil, watermark
+from anonface.backends import detail, veil, watermark
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
+from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import CastParams, cast
 from anonface.backends.refine import DISGUISE, RESTORE, Networks, match_tones, refine
 from anonface.errors import UsageError
@@ -41,17 +42,18 @@ from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
 FINEST_HEAD = 512  # px
 STRENGTH = 1.2  # of a watermark's correction: a photo's own grid takes part of it away
-# Errors of a reading, in shares of the circle's half: above the first it is noise, above the second it is helped.
-LEGIBLE, CLEAR = 0.35, 0.1
-SIZES = (0.5, 0.25)  # root mean squares of compensations, in whitened latents: middle, and spread of the logarithm
+CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
+COMPENSATION, DETAIL = Kind("compensation", 0.5, 0.25), Kind("detail", 1.0, 0.35)
 # Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. Real faces have no more in
 # those that follow; they are not said.
 SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.0218, 0.0166, 0.0099]).double()
 SPREAD = SPREAD.repeat_interleave(26)
+WAVES = detail.Waves()
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
 QUICK_PEOPLE = 4  # who are looked at where nothing is refined
 # How much of the compensation each latent of a disguise starts with: pose and light wholly, features by half.
 LENT = torch.tensor([1.0] * 4 + [0.5] * 6 + [1.0] * 7)
+SHAPED, TRUNCATION = slice(3, 10), 0.7  # latents of features; how far those of anybody go from the mean face's
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
 
 
@@ -90,7 +92,7 @@ class _Meant:
     code: Tensor
     hidden: Tensor
     own: Tensor | None = None
-    said: tuple[Tensor, Tensor | None] | None = None
+    said: tuple[Tensor | None, ...] | None = None
 
 
 class KeyGen:
@@ -121,7 +123,7 @@ class IFADIT:
     """The backend; see ``base.Backend`` for the contract."""
 
     name = "ifadit"
-    exact = False
+    exact, exact_back = False, True
     anchored = True
     together = False
     outlined = False
@@ -159,8 +161,8 @@ class IFADIT:
         steps = self.settings.refine
         self.casting = CastParams() if steps else CastParams(people=QUICK_PEOPLE)
         self.disguise = replace(self.disguise, steps=steps)
-        self.compensating = replace(self.compensating, steps=steps * 5 // 4)
-        self.finishing = replace(self.finishing, steps=steps * 3 // 4)
+        self.compensating = replace(self.compensating, steps=steps * 3 // 5)
+        self.finishing = replace(self.finishing, steps=steps // 2)
         self.restoration = replace(self.restoration, steps=steps * 3 // 2)
 
     def parameters(self) -> dict[str, Parameter]:
@@ -179,7 +181,7 @@ class IFADIT:
     def digest(self) -> bytes:
         # not the parser's: masks come from it too, and every photo made with an older one can be led back with a newer
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
-        said = "watermark 1"  # what photos say, and how; another way is another number
+        said = "watermark 2"  # what photos say, and how; another way is another number
         return hashlib.sha256("".join([*(weights.digest(name) for name in names), said]).encode()).digest()
 
     def visible(self, masks: Tensor) -> Tensor:
@@ -197,7 +199,7 @@ class IFADIT:
         code, hidden, given = self.embed(face), self.hide(face, key), face
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
-        target = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
+        target, _ = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
         w, meant = self.latents(small, target), _Meant(code, hidden)
         if self.settings.refine:
             own = mapper.to_u(self.latents(small, code.to(w)))
@@ -224,7 +226,7 @@ class IFADIT:
         shown, original, mask = (x.to(self.device) for x in (shown, original, mask))
         if meant.said is None:
             code = self._in_numbers(meant.hidden, shown, key).to(shown)
-            meant.said = code, self._compensating_message(meant, shown, original, mask, key)
+            meant.said = code, *self._rest(meant, shown, original, mask, key)
         return STRENGTH * watermark.write(shown, mask, *meant.said).cpu()
 
     def _in_numbers(self, hidden: Tensor, seen: Tensor, key: FaceKey) -> Tensor:
@@ -243,35 +245,49 @@ class IFADIT:
             F.pad(torch.cat([kept, keyed]), (0, self.flow.params.code - KEPT - len(SPREAD)))[None], dim=1
         )
 
-    def _compensating_message(
-        self, meant: _Meant, seen: Tensor, face: Tensor, mask: Tensor, key: FaceKey
-    ) -> Tensor | None:
-        """What recovery is to add to M's latents of the finished face: [latents x COORDINATES], veiled."""
+    def _rest(self, meant: _Meant, shown: Tensor, face: Tensor, mask: Tensor, key: FaceKey) -> tuple[Tensor, ...]:
+        """What recovery is to add to M's latents of the finished face, and then to the face that they draw."""
         if meant.own is None:
-            return None
-        base = self.networks.mapper.to_u(self.latents(watermark.without(seen), meant.code.to(seen)))
-        seen, face, mask = (shrink(x, self.resolution) for x in (seen, face, mask))
+            return ()
+        base = self.networks.mapper.to_u(self.latents(watermark.without(shown), meant.code.to(shown)))
+        seen, small, cover = (shrink(x, self.resolution) for x in (shown, face, mask))
         begun = (meant.own - base)[..., :COORDINATES]
-        change = compensation(base, face, mask, seen, self.networks, self.finishing, begun)
-        middle, spread = SIZES
-        size = change.square().mean().sqrt().clamp_min(1e-3)
-        numbers = torch.cat([((size / middle).log() / spread)[None], change.flatten() / size])
-        return veil.drop(numbers, key, "compensation").to(seen)
+        change = compensation(base, small, cover, seen, self.networks, self.finishing, begun)
+        first = COMPENSATION.packed(change.flatten(), key)
+        heard = COMPENSATION.unpacked(watermark.Reading(first, 0.0), key)
+        assert heard is not None
+        missing = face - self._drawn(self._compensated(base, heard), shown, mask).to(face)
+        return first, DETAIL.packed(detail.measured(missing, mask, WAVES, watermark.is_grey(shown)), key)
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         return torch.cat([self._restored(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
 
     def _restored(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
         face, mask = face.to(self.device), mask.to(self.device)
-        small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
-        code, rest = self.heard(face)
+        code, *rest = self.heard(face)
         target = self._led(code, face, key).to(face)
+        added, open_ = (kind.unpacked(said, key) for kind, said in zip((COMPENSATION, DETAIL), rest, strict=True))
         w = self.latents(watermark.without(face), target)
-        if self.compensates and rest.error < LEGIBLE:
-            w = mapper.to_w(compensated(mapper.to_u(w), self._added(rest, key).to(face)))
-        if self.settings.refine and not (self.compensates and rest.error < CLEAR):
+        if added is None and rest[0].error < LEGIBLE:  # another key, whose code is nobody's: in their pose, anybody
+            small, quick = shrink(face, self.resolution), CastParams(people=QUICK_PEOPLE)
+            _, style = cast(target, KEPT, small, self.networks, self.keygen.mapping, quick)
+            mean = self.networks.mapper.mean
+            w[:, SHAPED] = mean + TRUNCATION * (style[:, None] - mean)
+        if self.compensates and added is not None:
+            w = self._compensated(self.networks.mapper.to_u(w), added)
+        if self.settings.refine and rest[0].error > CLEAR:
+            small, cover = shrink(face, self.resolution), shrink(mask, self.resolution)
             w = refine(w, small, cover, target, self.networks, self.restoration)
-        return self._drawn(w, face, mask)
+        picture = self._drawn(w, face, mask)
+        if self.compensates and open_ is not None:
+            return (picture + detail.drawn(open_.to(picture), face.shape[-1], WAVES, watermark.is_grey(face))).clamp(
+                -1, 1
+            )
+        return picture
+
+    def _compensated(self, base: Tensor, change: Tensor) -> Tensor:
+        """Latents with a flat compensation, from whitened ones without."""
+        return self.networks.mapper.to_w(compensated(base, change.to(base).view(1, -1, COORDINATES)))
 
     def lead(self, face: Tensor, key: FaceKey) -> Tensor:
         """T^-1(z, s) of one finished face, the code of whom it leads back to: [1, 448], float64 on the CPU.
@@ -288,18 +304,11 @@ class IFADIT:
                 hidden = self.compensation(self.networks.encoder(face.to(self.device))).cpu().double()
         return self.flow.inverse(hidden, self.keygen([key], self.settings.free))
 
-    def _added(self, rest: watermark.Reading, key: FaceKey) -> Tensor:
-        """The compensation [1, latents, COORDINATES] that a face says, less of it the less clearly it is read."""
-        middle, spread = SIZES
-        values = veil.lift(rest.values, key, "compensation")
-        size, change = middle * (spread * values[0]).exp(), values[1:]
-        noise = (rest.error * veil.REACH / veil.MOST) ** 2
-        return (size * change / change.square().mean().sqrt() / (1 + noise) ** 0.5).view(1, -1, COORDINATES)
-
     @torch.inference_mode()
-    def heard(self, face: Tensor) -> tuple[watermark.Reading, watermark.Reading]:
-        """What the watermark of a finished face says in either channel: the code, and the compensation."""
-        return watermark.read(face.to(self.device), KEPT + len(SPREAD), 1 + len(LENT) * COORDINATES)
+    def heard(self, face: Tensor) -> list[watermark.Reading]:
+        """What the watermark of a finished face says in its channels: the code, the compensation, the detail."""
+        rest = COMPENSATION.length(len(LENT) * COORDINATES), DETAIL.length(detail.count(WAVES, watermark.is_grey(face)))
+        return watermark.read(face.to(self.device), KEPT + len(SPREAD), *rest)
 
     @torch.inference_mode()
     def embed(self, faces: Tensor) -> Tensor:

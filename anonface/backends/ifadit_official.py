@@ -40,7 +40,7 @@ class OfficialIFADITBackend:
     """Anonymize and recover faces of 256 px with the authors' networks."""
 
     name = "ifadit-official"
-    exact = False
+    exact = exact_back = False
     anchored = False
     together = True
     outlined = False

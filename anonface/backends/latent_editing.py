@@ -3,33 +3,69 @@
     anonymize   X'' = G(A + phi([P, I]), M^)       of the photo             (DBAF 19 and 24, HFORD III-B)
     recover     the same, of the anonymized photo, under the same key       (DBAF 21 and 26)
 
-A key is three vectors, one a level of the codes. Renders are pasted as they are: what the networks keep of a photo's
-light and grain is theirs to carry.
+A key is three vectors, one a level of the codes. To encode an anonymized photo anew brings a person back only roughly;
+so the finished photo says, in a watermark under a keyed veil, what has to be added to the codes that come back
+(``compensate.py``), and to the face that they draw (``detail.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anonface import weights
-from anonface.backends import published
+from anonface.backends import detail, published, watermark
 from anonface.backends.arena import keep_large_buffers
 from anonface.backends.base import Settings
+from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.generator import load_generator, load_mapping
+from anonface.backends.looks import shrink
+from anonface.backends.memory import Memory
+from anonface.backends.message import Kind
+from anonface.backends.refine import match_tones
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey
 from anonface.models.dbaf import DBAF
 from anonface.models.hford import HFORD
-from anonface.models.inversion import InversionEncoder
-from anonface.models.latent_editing import LEVELS, FaceEditor, LatentEditor
+from anonface.models.identity import IdentityEncoder
+from anonface.models.inversion import Features, InversionEncoder
+from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
+SIDE, FINEST_HEAD = 256, 512  # px at which the networks look, and of the head that draws best
+STEPS = 6  # of a compensation
+STRENGTH = 1.2  # of a watermark's correction: a photo's own grid takes part of it away
+# What is said: of each code the first 16 coordinates where much survives, the next 16 beside the detail.
+COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
+DETAIL, WAVES = Kind("detail", 1.0, 0.35), detail.Waves((33, 39), (9, 11))
 ENCODER = "inversion"  # the encoder's file and training run; one for both
+
+
+@dataclass
+class _Meant:
+    """Of a face that was hidden: its codes, and what is to be said."""
+
+    codes: Tensor
+    said: tuple[Tensor, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """What compensation looks through."""
+
+    networks: FaceEditor
+    features: Features
+    encoder: IdentityEncoder
+
+    def draw(self, u: Tensor, side: int) -> Tensor:
+        """Codes -> their face, with what is kept of the features."""
+        return self.networks.render(u, self.features, side)
 
 
 class LatentEditingBackend(published.WithoutSettings):
@@ -39,21 +75,33 @@ class LatentEditingBackend(published.WithoutSettings):
         name: a key of EDITORS, the label of its keys.
         networks: encoder, editor and generator.
         mapping: StyleGAN's mapping network, [B, 512] -> [B, 512], by which keys become styles.
+        looks: by whose identity codes a compensation is found.
     """
 
-    exact = True
+    exact, exact_back = False, True
     anchored = True
-    together = True
+    together = False
     outlined = False
+    corrections = 3
     networks: FaceEditor
     resolutions: tuple[int, ...] = (256, 512, 1024)
 
-    def __init__(self, name: str, networks: FaceEditor, mapping: nn.Module, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        name: str,
+        networks: FaceEditor,
+        mapping: nn.Module,
+        looks: IdentityEncoder,
+        device: torch.device | str = "cpu",
+    ) -> None:
         keep_large_buffers()
         self.name = name
         self.device = torch.device(device)
         self.networks = networks.requires_grad_(False).eval().to(self.device)
         self.mapping = mapping.requires_grad_(False).eval().to(self.device)
+        self.looks = looks.requires_grad_(False).eval().to(self.device)
+        self.compensating = CompensationParams(steps=STEPS)
+        self._meant: Memory[_Meant] = Memory()
 
     @classmethod
     def load(cls, name: str, device: torch.device, settings: Settings) -> LatentEditingBackend:
@@ -69,23 +117,88 @@ class LatentEditingBackend(published.WithoutSettings):
         files = _files(name, str(settings.get("model", "")))
         for part, file in zip((encoder, editor), files, strict=True):
             weights.fit(part, weights.load_checkpoint(file), source=str(file))
-        return cls(name, FaceEditor(encoder, editor, load_generator()), load_mapping(), device)
+        identity = IdentityEncoder()
+        weights.load(identity, "identity")
+        return cls(name, FaceEditor(encoder, editor, load_generator()), load_mapping(), identity, device)
 
-    @torch.inference_mode()
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        """Faces [B, 3, R, R] in [-1, 1] -> somebody else; masks play no part.
+        """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited.
 
         One face at a time, so that no rounding depends on the rest of the batch.
         """
-        renders = []
-        for face, key in zip(faces, keys, strict=True):
-            image, vectors = face[None].to(self.device), key_vectors(key, self.mapping).to(self.device)
-            code = self.networks.encoder.to_u(vectors)[None]
-            renders.append(self.networks(image, code, face.shape[-1]).clamp(-1, 1))
-        return torch.cat(renders).to(faces.device)
+        return torch.cat([self._disguised(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
+
+    @torch.no_grad()
+    def _disguised(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
+        image = face.to(self.device)
+        codes, features = self.networks.encoder(image)
+        self._meant.keep(face, key, _Meant(codes))
+        hidden = self.networks.edit(codes, self._vectors(key))
+        return self._drawn(hidden, features, image, mask.to(self.device))
+
+    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+        """The watermark that a finished face still lacks."""
+        meant = self._meant.recall(face, key)
+        if meant is None:
+            meant = _Meant(self.networks.encoder(face.to(self.device))[0].detach())
+            self._meant.keep(face, key, meant)
+        shown, original, mask = (x.to(self.device) for x in (shown, original, mask))
+        if meant.said is None:
+            meant.said = self._message(meant.codes, shown, original, mask, key)
+        return STRENGTH * watermark.write(shown, mask, *meant.said).cpu()
+
+    def _message(self, codes: Tensor, shown: Tensor, face: Tensor, mask: Tensor, key: FaceKey) -> tuple[Tensor, ...]:
+        """What recovery is to add to the codes that come back from the finished face, and to what they then draw."""
+        base, features = self._led(shown, key)
+        seen, small, cover = (shrink(x, SIDE) for x in (shown, face, mask))
+        drawing = _Drawing(self.networks, features, self.looks)
+        begun = (codes - base)[..., :COORDINATES]
+        change = compensation(base, small, cover, seen, drawing, self.compensating, begun)
+        halves = [half.flatten() for half in change.split(COORDINATES // 2, dim=2)]
+        said = [kind.packed(half, key) for kind, half in zip(COMPENSATION, halves, strict=True)]
+        heard = [watermark.Reading(one, 0.0) for one in said]
+        draft = self._drawn(self._compensated(base, heard, key), features, shown, mask).to(face)
+        missing = detail.measured(face - draft, mask, WAVES, watermark.is_grey(shown))
+        return *said, DETAIL.packed(missing, key)
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        return self.anonymize(faces, masks, keys)
+        return torch.cat([self._restored(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
+
+    def _restored(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
+        image, grey = face.to(self.device), watermark.is_grey(face)
+        lengths = [kind.length(CODES * COORDINATES // 2) for kind in COMPENSATION]
+        *heard, fine = watermark.read(image, *lengths, DETAIL.length(detail.count(WAVES, grey)))
+        base, features = self._led(image, key)
+        picture = self._drawn(self._compensated(base, heard, key), features, image, mask.to(self.device))
+        missing = DETAIL.unpacked(fine, key)
+        if missing is not None:
+            picture = picture + detail.drawn(missing.to(picture), face.shape[-1], WAVES, grey)
+        return picture.clamp(-1, 1)
+
+    @torch.no_grad()
+    def _led(self, shown: Tensor, key: FaceKey) -> tuple[Tensor, Features]:
+        """The codes that come back from a finished face, without what a watermark adds to it, and its features."""
+        plain = F.interpolate(watermark.without(shown), (SIDE, SIDE), mode="bilinear", align_corners=False)
+        codes, features = self.networks.encoder(plain)
+        return self.networks.edit(codes, self._vectors(key)), features
+
+    def _compensated(self, base: Tensor, heard: Sequence[watermark.Reading], key: FaceKey) -> Tensor:
+        """Codes with as much of their compensation as is heard under the key."""
+        told = [kind.unpacked(one, key) for kind, one in zip(COMPENSATION, heard, strict=True)]
+        nothing = base.new_zeros(1, CODES, COORDINATES // 2)
+        return compensated(
+            base, torch.cat([nothing if x is None else x.view_as(nothing).to(base) for x in told], dim=2)
+        )
+
+    @torch.no_grad()
+    def _drawn(self, codes: Tensor, features: Features, face: Tensor, mask: Tensor) -> Tensor:
+        render = self.networks.render(codes, features, max(FINEST_HEAD, face.shape[-1]))
+        return match_tones(shrink(render, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
+
+    def _vectors(self, key: FaceKey) -> Tensor:
+        """The key's vectors in the coordinates of the codes, [1, 3, 512]."""
+        with torch.no_grad():
+            return self.networks.encoder.to_u(key_vectors(key, self.mapping).to(self.device))[None]
 
 
 def key_vectors(key: FaceKey, mapping: nn.Module) -> Tensor:

@@ -37,8 +37,10 @@ class CastParams:
 
 
 @torch.no_grad()
-def cast(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams) -> Tensor:
-    """The code of a person whom the generator can draw: [1, 448], of unit length.
+def cast(
+    hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams
+) -> tuple[Tensor, Tensor]:
+    """A person whom the generator can draw: the code, [1, 448] of unit length, and the style, [1, 512].
 
     Args:
         hidden: unit code [1, 448], of which the first ``kept`` coordinates are kept as they are.
@@ -54,9 +56,10 @@ def cast(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: n
     wanted = hidden[:, :kept].to(code)
     misfit = params.conditions * (code[:, :kept] - wanted).square().sum(1)
     misfit = misfit + params.shape * (shape - _shape(shrink(face, SIDE), networks)).square().sum(1)
-    nearest = code[misfit.argmin()][None]
+    best = int(misfit.argmin())
+    nearest = code[best][None]
     rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-    return torch.cat([wanted, rest * F.normalize(nearest[:, kept:], dim=1)], dim=1)
+    return torch.cat([wanted, rest * F.normalize(nearest[:, kept:], dim=1)], dim=1), w[best][None]
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:

@@ -91,6 +91,10 @@ class Networks:
     landmarks: LandmarkNetwork
     parser: FaceParser
 
+    def draw(self, u: Tensor, side: int) -> Tensor:
+        """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1]."""
+        return self.generator.synthesize(self.mapper.to_w(u), side)
+
 
 @denormals_flushed()
 def refine(

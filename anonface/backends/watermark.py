@@ -6,9 +6,9 @@ the eye takes for skin. Every number is spread over all cells of a fixed region;
 anyhow is no noise but counts as said, for what is read turns round at the ends as a clock does, and only the way to the
 nearest right reading is added (quantisation index modulation, Chen and Wornell 2001).
 
-The *first* channel lies in the lightness, of which JPEG keeps most. The *second* has more room and lies in the hues, or
-in a grey picture in finer detail. A reader whose square lies a little off finds the right one by the channels' pilots,
-numbers that are always the same.
+The *first* channel lies in the lightness, of which JPEG keeps most. The *second* and *third* have more room and lie in
+the hues, or in a grey picture in finer detail; the third says much in little, and any compression silences it. A reader
+whose square lies a little off finds the right one by the channels' pilots, numbers that are always the same.
 
 The patterns are no secret. What they say has to be made unreadable beforehand (``veil``).
 """
@@ -26,6 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from anonface.backends.keyed_noise import hartley
 from anonface.backends.looks import luma
 
 GRID, CELL = 128, 4  # px of the watermark's own grid along the side of the aligned square, and px of a cell's side
@@ -51,7 +52,9 @@ class Channel:
     least: float
 
 
-FIRST, SECOND = Channel("first", 7.0, 0.2), Channel("second", 8.0, 0.3)
+FIRST, SECOND, THIRD = Channel("first", 7.0, 0.2), Channel("second", 8.0, 0.3), Channel("third", 4.0, 0.58)
+CHANNELS = (FIRST, SECOND, THIRD)
+LANES = (FIRST,), (SECOND, THIRD)  # channels that share their cosines
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Reading:
     error: float
 
 
-def write(picture: Tensor, mask: Tensor, first: Tensor, second: Tensor | None = None) -> Tensor:
+def write(picture: Tensor, mask: Tensor, *said: Tensor | None) -> Tensor:
     """What is to be added to a finished face for it to say these numbers.
 
     So it is on the watermark's own grid; a photo's grid takes some of it away, and writing what is then missing, on
@@ -71,49 +74,53 @@ def write(picture: Tensor, mask: Tensor, first: Tensor, second: Tensor | None = 
     Args:
         picture: the aligned square [1, 3, R, R] in [-1, 1].
         mask: [1, 1, R, R] in 0..1, 1 where pixels may change.
-        first, second: numbers [n] in [-1, 1) for each channel; None leaves the second one alone.
+        said: numbers [n] in [-1, 1) for each channel, in order; None leaves a channel alone, as one that is missing.
 
     Returns:
         [1, 3, GRID, GRID] in units of ``picture``; 0 where the mask is, and in a face that is mostly hidden; grey in a
         grey picture.
     """
-    planes, grey = _planes(_on_grid(picture)), _is_grey(picture)
+    planes, grey = _planes(_on_grid(picture)), is_grey(picture)
     room = _room(picture, mask)
     share = float((room > PLAIN / 2).float().mean())
     change = torch.zeros_like(planes)
-    for channel, values in ((FIRST, first), (SECOND, second)):
-        if values is not None and share >= channel.least:
-            wanted = torch.cat([_pilots().to(values), values]) * channel.range
-            mixing = _mixing(channel, len(wanted), grey).to(planes)
-            missing = _wrapped(wanted - mixing @ _coefficients(planes, channel, grey), channel.range)
-            change = change + _least(missing, mixing, room, channel, grey)
+    numbers = dict(zip(CHANNELS, said, strict=False))
+    for lane in LANES:
+        spoken = {c: v for c in lane if (v := numbers.get(c)) is not None and share >= c.least}
+        if spoken:
+            ranges = torch.cat([planes.new_full((PILOTS + len(v),), c.range) for c, v in spoken.items()])
+            wanted = torch.cat([torch.cat([_pilots(), v.to("cpu", torch.float32)]) for v in spoken.values()])
+            mixing = torch.cat([_mixing(c, PILOTS + len(v), grey) for c, v in spoken.items()]).to(planes)
+            heard = mixing @ _coefficients(planes, lane[0], grey)
+            missing = _wrapped(wanted.to(planes) * ranges - heard, ranges)
+            change = change + _least(missing, mixing, room, lane[0], grey)
     return _picture(change)
 
 
-def read(picture: Tensor, first: int, second: int) -> tuple[Reading, Reading]:
-    """What a picture says in either channel, in which ``first`` and ``second`` numbers are looked for.
+def read(picture: Tensor, *counts: int) -> list[Reading]:
+    """What a picture says in its channels, in which so many numbers each are looked for.
 
     Args:
         picture: the aligned square [1, 3, R, R] in [-1, 1].
     """
-    grey = _is_grey(picture)
-    planes = _planes(_found(picture, first, grey))
+    grey = is_grey(picture)
+    planes = _planes(_found(picture, counts[0], grey))
     said = []
-    for channel, count in ((FIRST, first), (SECOND, second)):
+    for channel, count in zip(CHANNELS, counts, strict=False):
         mixing = _mixing(channel, PILOTS + count, grey).to(planes)
         values = _wrapped(mixing @ _coefficients(planes, channel, grey), channel.range) / channel.range
         missed = _wrapped(values[:PILOTS] - _pilots().to(values), 1.0)
         said.append(Reading(values[PILOTS:], float(missed.square().mean().sqrt())))
-    return said[0], said[1]
+    return said
 
 
 def without(picture: Tensor) -> Tensor:
     """A face without a watermark, or any detail that could be one, in [1, 3, GRID, GRID]: for networks that are to see
     the same before and after."""
-    planes, grey = _planes(_on_grid(picture)), _is_grey(picture)
+    planes, grey = _planes(_on_grid(picture)), is_grey(picture)
     held = torch.zeros_like(planes)
-    for channel in (FIRST, SECOND):
-        held = held + _laid(_coefficients(planes, channel, grey), channel, grey)
+    for lane in LANES:
+        held = held + _laid(_coefficients(planes, lane[0], grey), lane[0], grey)
     return _picture(planes - held)
 
 
@@ -183,11 +190,12 @@ def _picture(planes: Tensor) -> Tensor:
     return torch.einsum("rp,pyx->ryx", torch.linalg.inv(planes.new_tensor(YCBCR)), planes)[None] / 127.5
 
 
-def _is_grey(picture: Tensor) -> bool:
+def is_grey(picture: Tensor) -> bool:
+    """Whether a picture [1, 3, R, R] has no hue at all."""
     return torch.equal(picture, picture[:, :1].expand_as(picture))
 
 
-def _wrapped(values: Tensor, reach: float) -> Tensor:
+def _wrapped(values: Tensor, reach: float | Tensor) -> Tensor:
     return (values + reach).remainder(2 * reach) - reach
 
 
@@ -230,15 +238,22 @@ def _coefficients(planes: Tensor, channel: Channel, grey: bool) -> Tensor:
     return torch.einsum("dk,pkc->pcd", band.to(planes), cells).flatten()
 
 
-@functools.cache
 def _mixing(channel: Channel, count: int, grey: bool) -> Tensor:
-    """Orthonormal patterns [count, coefficients], the same everywhere and always."""
+    """Orthonormal patterns [count, coefficients], the same everywhere and always; channels of one lane share none."""
+    lane = next(lane for lane in LANES if channel in lane)
+    patterns = _patterns(lane[0], grey)
+    return patterns[:count] if channel is lane[0] else patterns[-count:]
+
+
+@functools.cache
+def _patterns(channel: Channel, grey: bool) -> Tensor:
+    """An orthonormal basis of a lane's coefficients in which none of them stands out."""
     planes, band = _where(channel, grey)
     width = len(planes) * int(_cells().sum()) * len(band)
     label = f"{LABEL} {channel.name}{' grey' if grey else ''}".encode()
-    stream = np.frombuffer(hashlib.shake_256(label).digest(4 * width * count), "<u4") / 2**32 - 0.5
-    mixed, triangle = torch.linalg.qr(torch.from_numpy(stream).view(width, count))
-    return (mixed * triangle.diagonal().sign()).T.float().contiguous()
+    stream = np.frombuffer(hashlib.shake_256(label).digest(-(-width // 4)), np.uint8)
+    before, after = torch.from_numpy(np.unpackbits(stream, count=2 * width) * 2.0 - 1).view(2, -1)
+    return torch.cat([hartley(after * hartley(rows)) for rows in torch.diag(before).split(256)]).float()
 
 
 def _least(missing: Tensor, mixing: Tensor, room: Tensor, channel: Channel, grey: bool) -> Tensor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from anonface import weights
 from anonface.backends.diffusion_files import load_model, run_files
@@ -35,9 +36,25 @@ from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo, principal_latents
 from anonface.training.labels import fit_reader, load_labelled
-from anonface.training.latent_editing import CoveredPool, DBAFObjective, HFORDObjective, InversionObjective, Teachers
+from anonface.training.latent_editing import (
+    CoveredPool,
+    DBAFObjective,
+    EditingObjective,
+    HFORDObjective,
+    InversionObjective,
+    Teachers,
+)
 from anonface.training.loop import LoopSettings, Objective, train
 from anonface.training.parser import ParserObjective
+from anonface.training.reading import (
+    LatentReader,
+    ReadBank,
+    ReadEditing,
+    ReaderObjective,
+    ReadInversion,
+    Then,
+    load_read_bank,
+)
 from anonface.training.sharpener import DetailPool, SharpenerObjective
 
 
@@ -163,14 +180,31 @@ def _sharpener(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     return objective, request.settings("sharpener", steps, 4e-4)
 
 
+def _reader(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    return ReaderObjective(LatentReader(), _read_bank(request, progress)), request.settings("reader", 400, 1e-3)
+
+
+def _read_bank(request: Request, progress: Progress) -> ReadBank:
+    identity = IdentityEncoder()
+    weights.load(identity, "identity")
+    coordinates, mapping = InversionEncoder(), load_mapping()
+    principal_latents(coordinates, mapping)
+    file = request.folder / "read.safetensors"
+    looks = identity.requires_grad_(False).eval(), _landmark_network()
+    return load_read_bank(file, load_generator(), mapping, coordinates, *looks, request.faces, progress=progress)
+
+
 def _inversion(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     batch, steps = _pace(ENCODER, request.device)
     generator, mapping = load_generator(request.device), load_mapping(request.device)
     encoder = InversionEncoder().to(request.device)
     _start_from_imagenet(encoder.backbone)
     principal_latents(encoder, mapping)
-    objective = InversionObjective(encoder, generator, mapping, _teachers(request.device), batch)
-    return objective, request.settings(ENCODER, steps, 4e-4)
+    drawn = InversionObjective(encoder, generator, mapping, _teachers(request.device), batch)
+    reader, bank = _trained_reader(request, progress)
+    return Then(ReadInversion(encoder, reader, bank, 4 * batch), drawn, READ[ENCODER]), request.settings(
+        ENCODER, steps, 4e-4
+    )
 
 
 def _editing(what: str) -> Callable[[Request, Progress], tuple[Objective, LoopSettings]]:
@@ -185,12 +219,29 @@ def _editing(what: str) -> Callable[[Request, Progress], tuple[Objective, LoopSe
             teachers,
             CoveredPool(generator, mapping, teachers.parser, request.faces, max(1, batch // 8)),
             Discriminator().to(request.device),
-            first_stage=settings.steps // 2,
+            first_stage=(READ[what] + settings.steps) // 2,
             batch=batch,
         )
-        return objective, settings
+        reader, bank = _trained_reader(request, progress)
+        return Then(ReadEditing(objective, reader, bank, _encoded(objective, bank)), objective, READ[what]), settings
 
     return recipe
+
+
+def _trained_reader(request: Request, progress: Progress) -> tuple[LatentReader, ReadBank]:
+    """The run's reader, and the faces that it learnt from, on the device."""
+    reader, file = LatentReader(), request.folder / "reader" / "reader.safetensors"
+    if not file.is_file():
+        raise WeightsError(f"{request.folder} has no reader/{file.name}", "run `anonface train reader` there first")
+    weights.fit(reader, weights.load_checkpoint(file), source=str(file))
+    return reader.to(request.device), _read_bank(request, progress).to(request.device)
+
+
+@torch.inference_mode()
+def _encoded(objective: EditingObjective, bank: ReadBank) -> Tensor:
+    """What the encoder makes of a bank's faces."""
+    every = torch.arange(len(bank.images))
+    return torch.cat([objective.networks.encoder(bank.faces(some))[0] for some in every.split(16)]).clone()
 
 
 def _trained_encoder(folder: Path) -> InversionEncoder:
@@ -267,6 +318,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "autoencoder": _autoencoder,
     "diffusion": _diffusion,
     "sharpener": _sharpener,
+    "reader": _reader,
     "inversion": _inversion,
     "dbaf": _editing("dbaf"),
     "hford": _editing("hford"),
@@ -276,7 +328,8 @@ PACES = {
     "autoencoder": ((8, 5_000), (48, 40_000)),
     "diffusion": ((16, 8_000), (128, 100_000)),
     "sharpener": ((8, 1_800), (32, 40_000)),
-    "inversion": ((4, 20_000), (32, 40_000)),
-    "dbaf": ((2, 20_000), (16, 60_000)),
-    "hford": ((2, 20_000), (16, 60_000)),
+    "inversion": ((4, 1_500), (32, 40_000)),
+    "dbaf": ((2, 3_000), (16, 60_000)),
+    "hford": ((2, 3_000), (16, 60_000)),
 }
+READ = {"inversion": 1_400, "dbaf": 2_900, "hford": 2_900}  # of these the first, which look through the reader

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 
 from anonface.backends.base import build
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.ifadit import CLEAR, IFADIT, LEGIBLE, KeyGen
+from anonface.backends.ifadit import CLEAR, IFADIT, KeyGen
+from anonface.backends.message import LEGIBLE
 from anonface.errors import UsageError
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.models.identity import KEPT
@@ -92,26 +93,24 @@ def test_a_finished_face_says_whom_it_stands_for_and_what_else_there_was(backend
     key, other = face_keys(1)[0], face_keys(1, seed=2)[0]
     face, mask = faces[:1], masks[:1]
     finished = marked(backend, face, mask, key)
-    code, rest = backend.heard(finished)
-    assert max(code.error, rest.error) < CLEAR
+    assert max(said.error for said in backend.heard(finished)) < CLEAR
     assert float(backend.lead(finished, key)[0] @ backend.embed(face)[0]) > 0.97
     assert float(backend.lead(finished, other)[0, KEPT:] @ backend.embed(face)[0, KEPT:]) < 0.4
     right, wrong = (float((blend(finished, backend.recover(finished, mask, [k]), mask) - face).square().mean())
                     for k in (key, other))  # fmt: skip
-    assert right < 0.4 * float((finished - face).square().mean()) and right < 0.4 * wrong
+    assert right < 0.2 * float((finished - face).square().mean()) and right < 0.2 * wrong
 
 
 def test_without_refinement_it_says_the_code_alone(backend, faces, masks):
     quick, key = backend.under({"refine": 0}), face_keys(1)[0]
     finished = marked(quick, faces[:1], masks[:1], key)
-    code, rest = quick.heard(finished)
-    assert code.error < CLEAR < LEGIBLE < rest.error
+    code, *rest = quick.heard(finished)
+    assert code.error < CLEAR < LEGIBLE < min(said.error for said in rest)
     assert float(quick.lead(finished, key)[0] @ quick.embed(faces[:1])[0]) > 0.97
 
 
 def test_where_nothing_can_be_read_the_face_itself_is(backend, faces):
-    code, rest = backend.heard(faces[:1])
-    assert min(code.error, rest.error) > LEGIBLE
+    assert min(said.error for said in backend.heard(faces[:1])) > LEGIBLE
     key = face_keys(1)[0]
     with torch.inference_mode():
         seen = backend.compensation(backend.networks.encoder(faces[:1])).double()

@@ -52,7 +52,7 @@ def test_a_training_run_can_be_named(name: str, tmp_path: Path) -> None:
     faces, masks = torch.rand(1, 3, 256, 256) * 2 - 1, torch.ones(1, 1, 256, 256)
     first, other = (backend.anonymize(faces, masks, [face_key(name, master)]) for master in (1, 2))
     assert first.shape == faces.shape and first.abs().max() <= 1 and not torch.allclose(first, other, atol=0.01)
-    assert torch.equal(backend.recover(faces, masks, [face_key(name)]), first)
+    assert torch.allclose(backend.recover(faces, masks, [face_key(name)]), first, atol=0.01)  # the same way again
     (tmp_path / name / f"{name}.safetensors").write_bytes((tmp_path / ENCODER / f"{ENCODER}.safetensors").read_bytes())
     with pytest.raises(WeightsError, match="does not fit"):
         build(name, CPU, {"model": str(tmp_path)})

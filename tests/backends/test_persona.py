@@ -41,17 +41,19 @@ def test_somebody_is_cast_whom_the_generator_draws_with_what_the_code_keeps(back
     shown = face(backend, 5)
     hidden = code(1)
     mapping = backend.keygen.mapping
-    chosen, again, other = (cast(x, KEPT, shown, backend.networks, mapping, FEW) for x in (hidden, hidden, code(2)))
+    (chosen, style), (again, _), (other, _) = (
+        cast(x, KEPT, shown, backend.networks, mapping, FEW) for x in (hidden, hidden, code(2))
+    )
     assert torch.equal(chosen, again) and float(chosen.norm()) == pytest.approx(1, abs=1e-5)
     assert torch.allclose(chosen[:, :KEPT].double(), hidden[:, :KEPT], atol=1e-6)
     assert float((chosen[:, KEPT:] * other[:, KEPT:]).sum()) < 0.6
     # one of those whom the styles draw
     with torch.inference_mode():
-        people = backend.networks.encoder(
-            backend.networks.generator.synthesize(mapping(styles(hidden, 4))[:, None], 256)
-        )
+        drawn = mapping(styles(hidden, 4))
+        people = backend.networks.encoder(backend.networks.generator.synthesize(drawn[:, None], 256))
     kept = F.normalize(people[:, KEPT:], dim=1) @ F.normalize(chosen[:, KEPT:], dim=1).T
     assert float(kept.max()) == pytest.approx(1, abs=1e-4)
+    assert torch.allclose(style[0], drawn[kept.argmax()])
 
 
 def test_the_shape_of_the_photos_face_decides_with(backend):
@@ -61,6 +63,6 @@ def test_the_shape_of_the_photos_face_decides_with(backend):
     photos = [face(backend, seed) for seed in range(6)]
 
     def people(params: CastParams) -> set[float]:
-        return {float(cast(hidden, KEPT, x, backend.networks, mapping, params)[0, KEPT]) for x in photos}
+        return {float(cast(hidden, KEPT, x, backend.networks, mapping, params)[0][0, KEPT]) for x in photos}
 
     assert len(people(blind)) == 1 < len(people(keen))

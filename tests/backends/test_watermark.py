@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from anonface.backends import watermark
 
 SIDE = 256
-COUNT, MORE = 60, 200
+COUNT, MORE, MOST = 60, 200, 900
 
 
 def picture(grey: bool = False) -> torch.Tensor:
@@ -32,22 +32,23 @@ def in_8_bits(shown: torch.Tensor) -> torch.Tensor:
     return ((shown.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
 
 
-def written(shown: torch.Tensor, first: torch.Tensor, second: torch.Tensor | None) -> torch.Tensor:
+def written(shown: torch.Tensor, *said: torch.Tensor | None) -> torch.Tensor:
     start, summed = shown, torch.zeros(1, 3, watermark.GRID, watermark.GRID)
     for _ in range(4):
-        summed = summed + 1.2 * watermark.write(shown, mask(), first, second)
+        summed = summed + 1.2 * watermark.write(shown, mask(), *said)
         shown = in_8_bits(start + F.interpolate(summed, (SIDE, SIDE), mode="bicubic"))
     return shown
 
 
 @pytest.mark.parametrize("grey", [False, True])
 def test_what_is_written_is_read_again_after_rounding(grey):
-    first, second = numbers(COUNT, 1), numbers(MORE, 2)
+    counts = COUNT, MORE, MOST
+    numbers_of = [numbers(count, seed) for seed, count in enumerate(counts)]
     shown = in_8_bits(picture(grey))
-    marked = written(shown, first, second)
-    for said, meant in zip(watermark.read(marked, COUNT, MORE), (first, second), strict=True):
+    marked = written(shown, *numbers_of)
+    for said, meant in zip(watermark.read(marked, *counts), numbers_of, strict=True):
         assert said.error < 0.05 and (said.values - meant).square().mean().sqrt() < 0.05
-    assert all(said.error > 0.4 for said in watermark.read(shown, COUNT, MORE))
+    assert all(said.error > 0.4 for said in watermark.read(shown, *counts))
     change = 127.5 * (marked - shown)
     assert change.square().mean().sqrt() < 3 and not change[(mask() < 0.01).expand_as(change)].any()
     assert torch.equal(marked, marked[:, :1].expand_as(marked)) == grey
@@ -55,7 +56,7 @@ def test_what_is_written_is_read_again_after_rounding(grey):
 
 def test_the_first_channel_outlasts_jpeg_and_a_square_that_lies_a_little_off():
     first = numbers(COUNT, 1)
-    marked = written(in_8_bits(picture()), first, None)
+    marked = written(in_8_bits(picture()), first)
     pixels = ((marked[0].permute(1, 2, 0).numpy() + 1) * 127.5).round().astype(np.uint8)
     moved = cv2.warpAffine(pixels, np.array([[1.004, 0.003, 1.1], [-0.003, 1.004, -1.4]]), (SIDE, SIDE))
     for shown in (pixels, moved):
@@ -63,6 +64,14 @@ def test_the_first_channel_outlasts_jpeg_and_a_square_that_lies_a_little_off():
         again = torch.from_numpy(stored).permute(2, 0, 1)[None] / 127.5 - 1
         said, _ = watermark.read(again, COUNT, MORE)
         assert said.error < 0.3 and (said.values - first).square().mean().sqrt() < 0.3
+
+
+def test_a_channel_is_read_alike_whether_or_not_another_one_speaks():
+    first, second, third = numbers(COUNT, 1), numbers(MORE, 2), numbers(MOST, 3)
+    shown = in_8_bits(picture())
+    for told in ((first, second, None), (first, second, third), (first, None, third)):
+        said = watermark.read(written(shown, *told), COUNT, MORE, MOST)
+        assert [one.error < 0.1 for one in said] == [values is not None for values in told]
 
 
 def test_a_face_is_the_same_without_its_watermark():
@@ -79,7 +88,7 @@ def test_a_face_that_is_mostly_hidden_is_not_covered_with_noise():
     rows = {}
     for lowest in (200, 120, 95):
         seen[:, :, lowest:] = 0
-        pattern = watermark.write(shown, seen, numbers(COUNT, 1), numbers(MORE, 2))
+        pattern = watermark.write(shown, seen, numbers(COUNT, 1), numbers(MORE, 2), numbers(MOST, 3))
         planes = watermark._planes(pattern)
         rows[lowest] = bool(planes[0].abs().max() > 1), bool(planes[1:].abs().max() > 1)
     assert rows == {200: (True, True), 120: (True, False), 95: (False, False)}

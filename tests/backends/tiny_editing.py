@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anonface.backends.latent_editing import LatentEditingBackend
+from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import CODE_OF_LATENT
 from anonface.models.latent_editing import CODES, FaceEditor, LatentEditor
 
@@ -69,7 +70,7 @@ def lossless(name: str) -> LatentEditingBackend:
     torch.manual_seed(0)
     editor = NoMaps(Nothing(), Signs(), Unchanged())
     networks = FaceEditor(CellEncoder(), editor, CellGenerator())
-    return LatentEditingBackend(name, networks, nn.Linear(CODE, CODE, bias=False))
+    return LatentEditingBackend(name, networks, nn.Linear(CODE, CODE, bias=False), IdentityEncoder())
 
 
 def cell_faces(count: int) -> Tensor:

@@ -1,0 +1,285 @@
+"""What a face would show, read off the latents that draw it: a stand-in for generator, encoder and landmarks in losses.
+
+To draw a face and to look at it costs a tenth of a second of two CPU cores, and its gradient twice that; to read its
+latents costs a ten-thousandth. A reader learns from some thousand faces whose latents are known what their codes,
+landmarks and colours are. Losses that look through it are approximations, so their results are judged by drawn faces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from anonface.backends.latent_editing import ENCODER
+from anonface.backends.refine import LandmarkNetwork, mesh_in_crop
+from anonface.models.identity import KEPT, IdentityEncoder
+from anonface.models.inversion import InversionEncoder
+from anonface.models.latent_editing import CODES
+from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.training.data import draw_latents, recompressed, relit, rounded
+from anonface.training.ifadit import theta_minus, theta_plus
+from anonface.training.latent_editing import EditingObjective, draw_key_vectors
+from anonface.training.loop import Objective
+
+SIDE = 256  # px of the faces that are kept
+TONES = 16  # cells along the side, of the colours that are read
+UNLIKE = 0.25  # spread by which each code goes its own way, in whitened coordinates
+ENCODED_ANEW = 0.1  # spread by which codes differ that are read off the face that they drew
+WITHIN = 3.0  # whitened coordinates beyond it are no face's
+HELD_OUT = 64  # faces at the end, never drawn for training
+
+
+@dataclass
+class ReadBank:
+    """Faces with what is known of them.
+
+    Attributes:
+        images: uint8 [N, 3, S, S].
+        codes: whitened [N, 14, 512], half precision.
+        identity, mesh, tones: [N, 448] of unit length, [N, 468, 2] in shares of the side, [N, 3, 16, 16] in [-1, 1].
+    """
+
+    images: Tensor
+    codes: Tensor
+    identity: Tensor
+    mesh: Tensor
+    tones: Tensor
+
+    def draw(self, count: int, rng: torch.Generator) -> Tensor:
+        """Indices [count] of faces to learn from."""
+        return torch.randint(len(self.images) - HELD_OUT, (count,), generator=rng)
+
+    def faces(self, index: Tensor) -> Tensor:
+        """[n, 3, S, S] in [-1, 1]."""
+        return self.images[index].float() / 127.5 - 1
+
+    def to(self, device: str) -> ReadBank:
+        return ReadBank(*(part.to(device) for part in vars(self).values()))
+
+
+def load_read_bank(
+    file: Path,
+    generator: MobileStyleGAN,
+    mapping: MappingNetwork,
+    coordinates: InversionEncoder,
+    identity: IdentityEncoder,
+    landmarks: LandmarkNetwork,
+    count: int,
+    seed: int = 11,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> ReadBank:
+    """The bank in ``file``, drawn first where the file is missing or holds fewer faces than ``count``.
+
+    Args:
+        coordinates: whose whitened coordinates the codes are in, and who places them on the generator's latents.
+    """
+    from safetensors.torch import load_file, save_file
+
+    stored = {name: value for name, value in load_file(str(file)).items()} if file.exists() else {}
+    parts = [stored] if stored else []
+    done = len(stored["images"]) if stored else 0
+    while done < count:
+        rng = torch.Generator().manual_seed(seed * 1_000_003 + done)
+        codes = coordinates.to_u(draw_latents(mapping, 4, rng, n_latents=CODES))
+        codes = (codes + UNLIKE * torch.randn(codes.shape, generator=rng)).half().float()
+        with torch.inference_mode():
+            render = generator.synthesize(coordinates.to_latents(codes), SIDE).clamp(-1, 1)
+            mesh = torch.cat([mesh_in_crop(landmarks, one[None]) for one in render])
+            parts.append(
+                {
+                    "images": ((render + 1) * 127.5).round().to(torch.uint8),
+                    "codes": codes.half(),
+                    "identity": F.normalize(identity(render), dim=1),
+                    "mesh": mesh,
+                    "tones": F.adaptive_avg_pool2d(render, TONES),
+                }
+            )
+        done += 4
+        if done % 1000 == 0 or done >= count:
+            parts = [{name: torch.cat([part[name] for part in parts]).clone() for name in parts[0]}]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            save_file(parts[0], str(file))
+        progress(done, count)
+    return ReadBank(**{name: torch.cat([part[name] for part in parts]).clone() for name in parts[0]})
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What codes show: identity [B, 448] of unit length, mesh [B, 468, 2], tones [B, 3, 16, 16]."""
+
+    identity: Tensor
+    mesh: Tensor
+    tones: Tensor
+
+
+class LatentReader(nn.Module):
+    """Codes [B, 14, 512], whitened -> :class:`Readings`; of each code the first ``components`` coordinates count."""
+
+    def __init__(self, components: int = 96, hidden: int = 1024, blocks: int = 3) -> None:
+        super().__init__()
+        self.components = components
+        self.first = nn.Linear(CODES * components, hidden)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, hidden), nn.GELU(), nn.Dropout(0.1))
+            for _ in range(blocks)
+        )
+        self.heads = nn.ModuleList(nn.Linear(hidden, size) for size in (448, 468 * 2, 3 * TONES * TONES))
+        self.register_buffer("face", torch.zeros(468 * 2))
+        self.register_buffer("tone", torch.zeros(3 * TONES * TONES))
+
+    face: Tensor
+    tone: Tensor
+
+    def forward(self, codes: Tensor) -> Readings:
+        x = self.first(codes[..., : self.components].flatten(1))
+        for block in self.blocks:
+            x = x + block(x)
+        identity, mesh, tones = (head(x) for head in self.heads)
+        return Readings(
+            F.normalize(identity, dim=1),
+            (0.1 * mesh + self.face).unflatten(1, (468, 2)),
+            (tones + self.tone).unflatten(1, (3, TONES, TONES)),
+        )
+
+
+def misread(told: Readings, bank: ReadBank, index: Tensor) -> dict[str, Tensor]:
+    """How far readings are from what is known of these faces."""
+    return {
+        "identity": theta_minus(told.identity, bank.identity[index]),
+        "mesh": 40 * (told.mesh - bank.mesh[index]).abs().mean(),
+        "tones": 2 * (told.tones - bank.tones[index]).abs().mean(),
+    }
+
+
+class ReaderObjective(Objective):
+    """Trains a reader; what it makes of faces it never saw is logged."""
+
+    NOISE = 0.1  # on codes, so that near codes read alike
+
+    def __init__(self, reader: LatentReader, bank: ReadBank, batch: int = 256) -> None:
+        self.reader, self.bank, self.batch = reader, bank, batch
+        reader.face.copy_(bank.mesh.mean(0).flatten())
+        reader.tone.copy_(bank.tones.mean(0).flatten())
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"reader": self.reader}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        index = self.bank.draw(self.batch, rng)
+        codes = self.bank.codes[index].float()
+        losses = misread(self.reader(codes + self.NOISE * torch.randn(codes.shape, generator=rng)), self.bank, index)
+        if step % 50 == 0:
+            self.reader.eval()
+            held = torch.arange(len(self.bank.images) - HELD_OUT, len(self.bank.images))
+            with torch.no_grad():
+                unseen = misread(self.reader(self.bank.codes[held].float()), self.bank, held)
+            self.reader.train()
+            self._unseen = {f"_unseen {name}": value for name, value in unseen.items()}
+        return {**losses, **self._unseen}
+
+
+# --- What is trained through a reader --------------------------------------------------------------------------------
+
+
+class ReadInversion(Objective):
+    """Trains the encoder of DBAF and HFORD on faces whose codes are known; half of them relit, as no codes make it.
+
+    Codes are told, and what they show is read; of relit faces what they showed before.
+    """
+
+    def __init__(self, encoder: InversionEncoder, reader: LatentReader, bank: ReadBank, batch: int) -> None:
+        self.encoder, self.bank, self.batch = encoder, bank, batch
+        self.reader = reader.eval().requires_grad_(False)
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {ENCODER: self.encoder}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        index = self.bank.draw(self.batch, rng)
+        plain, other = self.bank.faces(index).tensor_split([self.batch // 2])
+        faces = recompressed(rounded(torch.cat([plain, relit(other, rng)])), rng)
+        codes, _ = self.encoder(faces)
+        told = self.encoder.to_w(codes) - self.encoder.to_w(self.bank.codes[index].float())
+        return {
+            "codes": 2 * told.square().mean() / self.encoder.std.square().mean(),  # share of variance left open
+            **misread(self.reader(codes), self.bank, index),
+        }
+
+
+class ReadEditing(Objective):
+    """Trains an editor's disentangling and rewriting, all losses of both stages at once, through a reader.
+
+    What the codes of a face show before is told by the same reader, whose errors so fall out.
+
+    Args:
+        codes: what the encoder makes of the bank's faces, [N, 14, 512].
+    """
+
+    def __init__(
+        self,
+        editing: EditingObjective,
+        reader: LatentReader,
+        bank: ReadBank,
+        codes: Tensor,
+        batch: int = 96,
+    ) -> None:
+        self.editing, self.reader, self.bank, self.codes, self.batch = editing, reader, bank, codes, batch
+        reader.train().requires_grad_(False)  # with drop-out, so that none of its habits is played to
+
+    def modules(self) -> dict[str, nn.Module]:
+        return self.editing.modules()
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        editing, networks = self.editing, self.editing.networks
+        codes = self.codes[self.bank.draw(self.batch, rng)].float()
+        with torch.no_grad():
+            shown = self.reader(codes)
+        key, second, wrong = (draw_key_vectors(editing.mapping, networks.encoder, len(codes), rng) for _ in range(3))
+        identity, attributes = networks.editor.split(codes)
+        mixed = identity.roll(1, 0) + attributes  # (DBAF 5)
+        hidden, again = (networks.edit(codes, k) for k in (key, second))  # (DBAF 19 and 20)
+        encoded = hidden + ENCODED_ANEW * torch.randn(codes.shape, generator=rng)
+        right, false = (networks.edit(encoded, k) for k in (key, wrong))  # (DBAF 21-23)
+        looks = [self.reader(made) for made in (mixed, hidden, again, right, false)]
+        strangers = [looks[i].identity for i in (1, 2, 4)]
+        own = shown.identity
+        from_giver, from_own = (1 - F.cosine_similarity(looks[0].identity, who) for who in (own.roll(1, 0), own))
+        made = torch.cat([mixed, hidden, again, right, false])
+        conditions = torch.stack([(x - own)[:, :KEPT].square().sum(1).mean() for x in strangers]).mean()
+        return {
+            "contrast": torch.cat([from_giver - editing.NEAR, editing.FAR - from_own]).clamp_min(0).mean(),
+            "different": 2 * torch.stack([theta_plus(own, x) for x in strangers]).mean(),
+            "recovered": 2 * theta_minus(looks[3].identity, shown.identity) + (right - codes).square().mean(),
+            "diverse": 2 * torch.stack([theta_plus(x, y) for x, y in combinations(strangers, 2)]).mean(),
+            "mesh": 40 * torch.stack([(look.mesh - shown.mesh).abs().mean() for look in looks]).mean(),
+            "tones": 2 * torch.stack([(look.tones - shown.tones).abs().mean() for look in looks]).mean(),
+            "conditions": 20 * conditions,
+            "regular": 0.1 * editing.regular(made),
+            "within": (made.abs() - WITHIN).clamp_min(0).square().mean(),
+        }
+
+
+class Then(Objective):
+    """One objective up to a step and another from it on, of the same modules."""
+
+    def __init__(self, first: Objective, second: Objective, at: int) -> None:
+        self.first, self.second, self.at = first, second, at
+
+    def modules(self) -> dict[str, nn.Module]:
+        return self.second.modules()
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        return (self.first if step < self.at else self.second).losses(rng, step)
+
+    def deployable(self) -> dict[str, dict[str, Tensor]]:
+        return self.second.deployable()
+
+    def sheet(self) -> NDArray | None:
+        return self.second.sheet()
