@@ -1717,7 +1717,7 @@ def train(
         str,
         typer.Argument(
             help="heads, parser, identity, attributes, flow, ifadit, each on the former; autoencoder, then diffusion; "
-            "inversion, then dbaf, hford."
+            "reader, then inversion, then dbaf, hford."
         ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],

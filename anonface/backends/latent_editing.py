@@ -226,4 +226,4 @@ def _files(name: str, model: str) -> tuple[Path, Path]:
 
 
 def _hint(name: str) -> str:
-    return f"name with --model a folder in which `anonface train {ENCODER}` and `anonface train {name}` have run"
+    return f"name with --model a folder in which `anonface train` has run for reader, {ENCODER} and {name}"

@@ -75,6 +75,7 @@ class MobileNetV2Features(nn.Module):
                 blocks.append(InvertedResidual(c, c_out, stride if i == 0 else 1, expand))
                 c = c_out
         self.features = nn.ModuleList(blocks)
+        self.train(False)
         self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1), persistent=False)
 

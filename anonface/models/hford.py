@@ -13,18 +13,19 @@ from anonface.models.latent_editing import LEVELS, LatentEditor, MultiHeadAttent
 
 @dataclass(frozen=True)
 class HFORDParams:
-    """Sizes: of a code, of IDM's transformers, of the generator's features and ARM's attention; layers of a cMLP."""
+    """Sizes: of a code, of IDM's transformers, of the generator's features and ARM's attention, of a cMLP."""
 
     code: int = 512
     depth: int = 1
-    heads: int = 8
-    head: int = 64
-    hidden: int = 1024
+    heads: int = 4
+    head: int = 32
+    hidden: int = 256
     features: tuple[int, int, int] = WIDTHS
     maps: int = 512
     reduction: int = 16
     kernel: int = 7
-    layers: int = 4
+    layers: int = 3
+    width: int = 384
 
 
 class _Block(nn.Module):
@@ -72,7 +73,7 @@ class ConditionalMLP(nn.Module):
 
     def __init__(self, params: HFORDParams) -> None:
         super().__init__()
-        widths = 2 * params.code, *[params.code] * params.layers
+        widths = 2 * params.code, *[params.width] * (params.layers - 1), params.code
         self.levels = nn.ModuleList(equal_linear_block(widths) for _ in LEVELS)
 
     def forward(self, joined: Tensor) -> Tensor:

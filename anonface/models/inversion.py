@@ -29,13 +29,17 @@ Features = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class InversionParams:
-    """``groups`` says how many codes each depth of the backbone gives: coarse from stride 32, medium 16, fine 8."""
+    """``groups`` says how many codes each depth of the backbone gives: coarse from stride 32, medium 16, fine 8.
+
+    Of each code the first ``told`` coordinates are read; no face shows the rest.
+    """
 
     groups: tuple[int, int, int] = (4, 4, 6)
     squeeze: int = 64
     hidden: int = 512
     grid: int = 4
     style: int = 512
+    told: int = 192
 
 
 class InversionEncoder(PrincipalLatents):
@@ -53,7 +57,9 @@ class InversionEncoder(PrincipalLatents):
         self.squeeze = nn.ModuleList(nn.Conv2d(width, p.squeeze, 1) for width in self.READ)
         self.heads = nn.ModuleList(
             nn.Sequential(
-                nn.Linear(p.squeeze * p.grid**2, p.hidden), nn.LeakyReLU(0.2), nn.Linear(p.hidden, count * p.style)
+                nn.Linear(p.squeeze * p.grid**2, p.hidden),
+                nn.LeakyReLU(0.2),
+                nn.Linear(p.hidden, count * min(p.told, p.style)),
             )
             for count in p.groups
         )
@@ -70,7 +76,8 @@ class InversionEncoder(PrincipalLatents):
         offsets = []
         for seen, squeeze, head in zip((deepest, c3, c2), self.squeeze, self.heads, strict=True):
             x = F.adaptive_avg_pool2d(F.leaky_relu(squeeze(seen), 0.2), self.params.grid)
-            offsets.append(head(x.flatten(1)).unflatten(1, (-1, self.params.style)))
+            told = head(x.flatten(1)).unflatten(1, (-1, min(self.params.told, self.params.style)))
+            offsets.append(F.pad(told, (0, self.params.style - told.shape[2])))
         base, others = torch.cat(offsets, dim=1).tensor_split([1], dim=1)
         return torch.cat([base, base + others], dim=1), (c3, c2, c1)
 

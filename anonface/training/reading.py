@@ -228,7 +228,7 @@ class ReadEditing(Objective):
         reader: LatentReader,
         bank: ReadBank,
         codes: Tensor,
-        batch: int = 96,
+        batch: int = 64,
     ) -> None:
         self.editing, self.reader, self.bank, self.codes, self.batch = editing, reader, bank, codes, batch
         reader.train().requires_grad_(False)  # with drop-out, so that none of its habits is played to

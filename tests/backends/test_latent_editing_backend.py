@@ -7,21 +7,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from tiny_editing import cell_faces, lossless
 
+from anonface import weights
 from anonface.backends import base
 from anonface.backends.base import build
 from anonface.backends.generator import load_mapping
 from anonface.backends.latent_editing import EDITORS, ENCODER, key_vectors
 from anonface.container import decode, encode
 from anonface.errors import UsageError, WeightsError
+from anonface.faces import align
 from anonface.keys import FaceKey, Key
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_editing import LEVELS
 from anonface.pipeline import Engine
 
 CPU = torch.device("cpu")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def face_key(name: str, master: int = 1) -> FaceKey:
@@ -29,10 +33,11 @@ def face_key(name: str, master: int = 1) -> FaceKey:
 
 
 @pytest.mark.parametrize("name", EDITORS)
-def test_without_weights_the_remedy_is_named(name: str, tmp_path: Path) -> None:
+def test_without_weights_the_remedy_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "entries", list)  # as in a version that has none
     with pytest.raises(WeightsError, match=f"no weights of its own for the {name}") as caught:
         build(name, CPU)
-    assert "--model" in caught.value.hint and f"anonface train {name}" in caught.value.hint
+    assert "--model" in caught.value.hint and f"for reader, inversion and {name}" in caught.value.hint
     with pytest.raises(WeightsError, match=r"has no inversion/inversion.safetensors"):
         build(name, CPU, {"model": str(tmp_path)})
     with pytest.raises(UsageError, match="no setting 'refine'"):
@@ -87,6 +92,27 @@ def test_a_photo_goes_through_the_pipeline_and_back(monkeypatch: pytest.MonkeyPa
     hidden, back, false = (np.abs(other - photo.astype(float))[changed].mean() for other in (made.pixels, right, wrong))
     # a cell knows no detail, and on the mask's border it is half of either face
     assert back < 0.75 * min(hidden, false)
+
+
+@pytest.mark.parametrize("name", EDITORS)
+def test_the_shipped_networks_make_somebody_else_and_lead_back(name: str) -> None:
+    """What has to be added is said by the photo; the wrong key hears nothing of it."""
+    photo = np.asarray(Image.open(EXAMPLES / "small.jpg").convert("RGB"))
+    engine = Engine(name, "cpu")
+    made = engine.anonymize(photo, Key(bytes(32)), consistent=True)
+    right, wrong = (engine.recover(made.pixels, Key(bytes([i]) * 32), made.header).pixels for i in (0, 1))
+    where = (made.pixels != photo).any(2)
+    hidden, back, false = (np.abs(other - photo.astype(float))[where].mean() for other in (made.pixels, right, wrong))
+    assert 0.005 < where.mean() < 0.6 and back < 0.5 * min(hidden, false)
+    box = made.header.faces[0].quad
+    own, new, again = (_identity(engine, pixels, box) for pixels in (photo, made.pixels, right))
+    assert float(own @ again) > 0.75 > 0.55 > float(own @ new)
+
+
+def _identity(engine: Engine, pixels: np.ndarray, quad: object) -> torch.Tensor:
+    crop = align.crop(pixels, np.asarray(quad, np.float32), 256)
+    with torch.inference_mode():
+        return engine.backend.looks(torch.from_numpy(crop).permute(2, 0, 1)[None] / 127.5 - 1)[0]
 
 
 def test_there_is_nothing_to_set() -> None:

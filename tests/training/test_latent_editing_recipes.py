@@ -38,7 +38,8 @@ from anonface.training.latent_editing import (
     draw_key_vectors,
 )
 from anonface.training.loop import LoopSettings, Objective, step_generator, train
-from anonface.training.run import RECIPES, Request, train_command
+from anonface.training.reading import TONES, LatentReader, ReadEditing, Then
+from anonface.training.run import READ, RECIPES, Request, train_command
 
 SIZE = 8  # numbers of a code, and channels of the generator
 OBJECTIVES = {"dbaf": DBAFObjective, "hford": HFORDObjective}
@@ -262,9 +263,18 @@ def test_a_recipe_builds_on_the_run_s_encoder_and_makes_what_the_backend_loads(n
     (tmp_path / ENCODER).mkdir()
     state = {key: value for key, value in InversionEncoder().state_dict().items() if "num_batches" not in key}
     save_file(state, tmp_path / ENCODER / f"{ENCODER}.safetensors")
-    made, settings = RECIPES[name](Request(tmp_path, steps=10), lambda done, total: None)
-    assert isinstance(made, OBJECTIVES[name]) and made.first_stage == 5 and made.name == name
-    assert (settings.folder, settings.steps) == (tmp_path / name, 10)
+    with pytest.raises(WeightsError, match=r"no reader/reader.safetensors"):
+        RECIPES[name](Request(tmp_path, steps=10), lambda done, total: None)
+    (tmp_path / "reader").mkdir()
+    save_file(LatentReader().state_dict(), tmp_path / "reader" / "reader.safetensors")
+    sizes = {"codes": (CODES, 512), "identity": (448,), "mesh": (468, 2), "tones": (3, TONES, TONES)}
+    known = {part: torch.zeros(2, *size) for part, size in sizes.items()}
+    save_file({"images": torch.zeros(2, 3, SIDE, SIDE, dtype=torch.uint8), **known}, tmp_path / "read.safetensors")
+    both, settings = RECIPES[name](Request(tmp_path, steps=READ[name] + 10, faces=2), lambda done, total: None)
+    assert isinstance(both, Then) and both.at == READ[name] and isinstance(both.first, ReadEditing)
+    made = both.second
+    assert isinstance(made, OBJECTIVES[name]) and made.first_stage == READ[name] + 5 and made.name == name
+    assert (settings.folder, settings.steps) == (tmp_path / name, READ[name] + 10)
     for key, value in state.items():
         assert torch.equal(made.networks.encoder.state_dict()[key], value)
     assert made.deployable()[name].keys() == EDITORS[name]().state_dict().keys()
