@@ -177,10 +177,14 @@ class LatentEditingBackend(published.WithoutSettings):
 
     @torch.no_grad()
     def _led(self, shown: Tensor, key: FaceKey) -> tuple[Tensor, Features]:
-        """The codes that come back from a finished face, without what a watermark adds to it, and its features."""
+        """The codes that come back from a finished face, without what a watermark adds to it, and its features.
+
+        Of each code the coordinates that a compensation can reach: a trace of glasses in the others would stay.
+        """
         plain = F.interpolate(watermark.without(shown), (SIDE, SIDE), mode="bilinear", align_corners=False)
         codes, features = self.networks.encoder(plain)
-        return self.networks.edit(codes, self._vectors(key)), features
+        back = self.networks.edit(codes, self._vectors(key))
+        return compensated(torch.zeros_like(back), back[..., :COORDINATES]), features
 
     def _compensated(self, base: Tensor, heard: Sequence[watermark.Reading], key: FaceKey) -> Tensor:
         """Codes with as much of their compensation as is heard under the key."""

@@ -1,4 +1,7 @@
-"""The game of a maker of pictures and a discriminator, with the non-saturating loss and R1 (Mescheder et al. 2018)."""
+"""The game of a maker, of pictures or of latents, and a discriminator.
+
+With the non-saturating loss and R1 (Mescheder et al. 2018).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,8 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
-
-from anonface.models.discriminator import Discriminator
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,12 @@ class Contest:
     slope: Tensor
 
 
-def contest(discriminator: Discriminator, real: Tensor, made: Tensor, penalty: float = 0.0) -> Contest:
+def contest(discriminator: nn.Module, real: Tensor, made: Tensor, penalty: float = 0.0) -> Contest:
     """Both sides' losses, each blind to the other's parameters.
 
     Args:
-        real, made: pictures [B, 3, R, R] and [M, 3, R, R] in [-1, 1].
+        discriminator: [B, ...] -> [B], how real each one is.
+        real, made: [B, ...] and [M, ...], pictures in [-1, 1] for instance.
         penalty: weight of R1, half the squared slope at the real ones; 0 leaves it out.
     """
     fixed = {name: value.detach() for name, value in discriminator.named_parameters()}
@@ -37,5 +39,5 @@ def contest(discriminator: Discriminator, real: Tensor, made: Tensor, penalty: f
     squared = logits.new_zeros(())
     if penalty:
         (slope,) = torch.autograd.grad(logits.sum(), real, create_graph=True)
-        squared = slope.square().sum((1, 2, 3)).mean()
+        squared = slope.square().flatten(1).sum(1).mean()
     return Contest(fooling, caught, F.softplus(-logits).mean(), penalty / 2 * squared)

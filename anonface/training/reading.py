@@ -23,6 +23,7 @@ from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_editing import CODES
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.training.adversarial import contest
 from anonface.training.data import draw_latents, recompressed, relit, rounded
 from anonface.training.ifadit import theta_minus, theta_plus
 from anonface.training.latent_editing import EditingObjective, draw_key_vectors
@@ -32,6 +33,7 @@ SIDE = 256  # px of the faces that are kept
 TONES = 16  # cells along the side, of the colours that are read
 UNLIKE = 0.25  # spread by which each code goes its own way, in whitened coordinates
 ENCODED_ANEW = 0.1  # spread by which codes differ that are read off the face that they drew
+R1 = 0.5  # weight of the judge's gradient penalty
 WITHIN = 3.0  # whitened coordinates beyond it are no face's
 HELD_OUT = 64  # faces at the end, never drawn for training
 
@@ -213,10 +215,38 @@ class ReadInversion(Objective):
         }
 
 
+class CodeJudge(nn.Module):
+    """A discriminator of codes [B, 14, 512] -> [B]; of each the first ``components`` coordinates count."""
+
+    def __init__(self, components: int = 96, hidden: int = 512) -> None:
+        super().__init__()
+        self.components = components
+        self.layers = nn.Sequential(
+            nn.Linear(CODES * components, hidden), nn.LeakyReLU(0.2),
+            nn.Linear(hidden, hidden), nn.LeakyReLU(0.2),
+            nn.Linear(hidden, 1),
+        )  # fmt: skip
+
+    def forward(self, codes: Tensor) -> Tensor:
+        return self.layers(codes[..., : self.components].flatten(1))[:, 0]
+
+
+def linear_conditions(codes: Tensor, identity: Tensor, ridge: float = 300.0) -> Tensor:
+    """What reads a code's kept coordinates off latents [N, 14, C], by ridge regression: [14 * C + 1, KEPT].
+
+    Sex, age and tone lie along lines of latents; a deep reader of so few faces finds them less surely.
+    """
+    told = F.pad(codes.flatten(1).double(), (0, 1), value=1.0)
+    wanted = identity[:, :KEPT].double()
+    weight = ridge * torch.eye(told.shape[1], dtype=torch.float64, device=told.device)
+    return torch.linalg.solve(told.T @ told + weight, told.T @ wanted).float()
+
+
 class ReadEditing(Objective):
     """Trains an editor's disentangling and rewriting, all losses of both stages at once, through a reader.
 
-    What the codes of a face show before is told by the same reader, whose errors so fall out.
+    What the codes of a face show before is told by the same reader, whose errors so fall out. A judge of codes keeps
+    the edited ones as faces' codes are, and as various: alone, a reader would be content with one stranger for all.
 
     Args:
         codes: what the encoder makes of the bank's faces, [N, 14, 512].
@@ -232,9 +262,16 @@ class ReadEditing(Objective):
     ) -> None:
         self.editing, self.reader, self.bank, self.codes, self.batch = editing, reader, bank, codes, batch
         reader.train().requires_grad_(False)  # with drop-out, so that none of its habits is played to
+        self.components = min(reader.components, codes.shape[2])
+        self.judge = CodeJudge(self.components).to(codes.device)
+        learnt = slice(0, len(codes) - HELD_OUT)
+        self.conditions = linear_conditions(codes[learnt, :, : self.components], bank.identity[learnt])
 
     def modules(self) -> dict[str, nn.Module]:
-        return self.editing.modules()
+        return {**self.editing.modules(), f"{self.editing.name}-codes": self.judge}
+
+    def _conditions(self, codes: Tensor) -> Tensor:
+        return F.pad(codes[..., : self.components].flatten(1), (0, 1), value=1.0) @ self.conditions
 
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         editing, networks = self.editing, self.editing.networks
@@ -252,7 +289,9 @@ class ReadEditing(Objective):
         own = shown.identity
         from_giver, from_own = (1 - F.cosine_similarity(looks[0].identity, who) for who in (own.roll(1, 0), own))
         made = torch.cat([mixed, hidden, again, right, false])
-        conditions = torch.stack([(x - own)[:, :KEPT].square().sum(1).mean() for x in strangers]).mean()
+        strange = torch.cat([hidden, again, false])
+        kept = self._conditions(strange) - self._conditions(codes).repeat(3, 1)
+        judged = contest(self.judge, codes, strange, penalty=R1)
         return {
             "contrast": torch.cat([from_giver - editing.NEAR, editing.FAR - from_own]).clamp_min(0).mean(),
             "different": 2 * torch.stack([theta_plus(own, x) for x in strangers]).mean(),
@@ -260,20 +299,22 @@ class ReadEditing(Objective):
             "diverse": 2 * torch.stack([theta_plus(x, y) for x, y in combinations(strangers, 2)]).mean(),
             "mesh": 40 * torch.stack([(look.mesh - shown.mesh).abs().mean() for look in looks]).mean(),
             "tones": 2 * torch.stack([(look.tones - shown.tones).abs().mean() for look in looks]).mean(),
-            "conditions": 20 * conditions,
+            "conditions": 40 * kept.square().sum(1).mean(),
+            "fooling": 0.5 * judged.fooling.mean(),  # (DBAF 37)
+            "catching": judged.caught.mean() + judged.real + judged.slope,  # (DBAF 38)
             "regular": 0.1 * editing.regular(made),
             "within": (made.abs() - WITHIN).clamp_min(0).square().mean(),
         }
 
 
 class Then(Objective):
-    """One objective up to a step and another from it on, of the same modules."""
+    """One objective up to a step and another from it on, of which the second's modules are shipped."""
 
     def __init__(self, first: Objective, second: Objective, at: int) -> None:
         self.first, self.second, self.at = first, second, at
 
     def modules(self) -> dict[str, nn.Module]:
-        return self.second.modules()
+        return {**self.first.modules(), **self.second.modules()}
 
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         return (self.first if step < self.at else self.second).losses(rng, step)

@@ -126,7 +126,7 @@ def test_one_objective_follows_another():
 
     both = Then(Says(1.0), Says(2.0), at=3)
     assert [float(both.losses(torch.Generator(), step)["said"]) for step in range(5)] == [1, 1, 1, 2, 2]
-    assert list(both.modules()) == ["2.0"] and both.sheet() is None
+    assert list(both.modules()) == ["1.0", "2.0"] and list(both.deployable()) == ["2.0"] and both.sheet() is None
 
 
 def test_faces_are_drawn_once_and_fit_their_codes(tmp_path: Path):
