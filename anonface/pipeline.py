@@ -217,6 +217,8 @@ class Engine:
         else:
             found, salt, consistent = _from_header(header), header.flow_salt, header.consistent
             backend, parser = self._fitting(header, pixels)
+            if consistent:  # then what is read lies where a search would look, and the record says where faces were
+                found = _at_anchors(found, self._anchored(pixels, key))
         synth = [face.quad for i, face in enumerate(found) if face.obstacle is None and i not in kept]
         keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
         if backend.outlined:
@@ -390,6 +392,16 @@ class Engine:
                     correction = correction + (127.5 * pattern)[0].permute(1, 2, 0).numpy()
                     result = blend.add(uncorrected, correction, quad)
         return result
+
+
+def _at_anchors(found: list[_Located], anchors: list[_Located]) -> list[_Located]:
+    """Faces that a record names, in the squares that their anchors say."""
+    moved = []
+    for face in found:
+        off = [float(np.abs(anchor.quad - face.quad).max()) for anchor in anchors]
+        near = face.obstacle is None and off and min(off) <= SAME_FACE * align.side_of(face.quad)
+        moved.append(anchors[int(np.argmin(off))] if near else face)
+    return moved
 
 
 def choose_device(name: str) -> torch.device:

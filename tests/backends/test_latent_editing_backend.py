@@ -57,7 +57,8 @@ def test_a_training_run_can_be_named(name: str, tmp_path: Path) -> None:
     faces, masks = torch.rand(1, 3, 256, 256) * 2 - 1, torch.ones(1, 1, 256, 256)
     first, other = (backend.anonymize(faces, masks, [face_key(name, master)]) for master in (1, 2))
     assert first.shape == faces.shape and first.abs().max() <= 1 and not torch.allclose(first, other, atol=0.01)
-    assert torch.allclose(backend.recover(faces, masks, [face_key(name)]), first, atol=0.01)  # the same way again
+    back, false = (backend.recover(faces, masks, [face_key(name, master)]) for master in (1, 2))
+    assert back.shape == faces.shape and not torch.allclose(back, false, atol=0.005)
     (tmp_path / name / f"{name}.safetensors").write_bytes((tmp_path / ENCODER / f"{ENCODER}.safetensors").read_bytes())
     with pytest.raises(WeightsError, match="does not fit"):
         build(name, CPU, {"model": str(tmp_path)})
@@ -97,7 +98,7 @@ def test_a_photo_goes_through_the_pipeline_and_back(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", EDITORS)
 def test_the_shipped_networks_make_somebody_else_and_lead_back(name: str) -> None:
     """What has to be added is said by the photo; the wrong key hears nothing of it."""
-    photo = np.asarray(Image.open(EXAMPLES / "small.jpg").convert("RGB"))
+    photo = np.asarray(Image.open(EXAMPLES / "evening.jpg").convert("RGB"))
     engine = Engine(name, "cpu")
     made = engine.anonymize(photo, Key(bytes(32)), consistent=True)
     right, wrong = (engine.recover(made.pixels, Key(bytes([i]) * 32), made.header).pixels for i in (0, 1))
