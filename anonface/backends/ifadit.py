@@ -62,8 +62,8 @@ class IFADITSettings:
     """What one photo's recovery must repeat.
 
     Attributes:
-        refine: refinement steps of a disguise; a compensation takes a quarter more, and three quarters when the photo
-            is finished; a face restored without one half as many again. 0 is the networks alone.
+        refine: refinement steps of a disguise; a compensation takes three fifths as many, and half as many when the
+            photo is finished; a face restored without one half as many again. 0 is the networks alone.
         free: which of CONDITIONS the key may change, comma-separated; the others stay as they are.
     """
 

@@ -83,6 +83,7 @@ class LatentEditingBackend(published.WithoutSettings):
     together = False
     outlined = False
     corrections = 3
+    reached = COORDINATES  # of each code, on which recovery rests: those that a compensation reaches
     networks: FaceEditor
     resolutions: tuple[int, ...] = (256, 512, 1024)
 
@@ -179,12 +180,12 @@ class LatentEditingBackend(published.WithoutSettings):
     def _led(self, shown: Tensor, key: FaceKey) -> tuple[Tensor, Features]:
         """The codes that come back from a finished face, without what a watermark adds to it, and its features.
 
-        Of each code the coordinates that a compensation can reach: a trace of glasses in the others would stay.
+        Of each code the coordinates that are ``reached``: a trace of glasses in others would stay.
         """
         plain = F.interpolate(watermark.without(shown), (SIDE, SIDE), mode="bilinear", align_corners=False)
         codes, features = self.networks.encoder(plain)
         back = self.networks.edit(codes, self._vectors(key))
-        return compensated(torch.zeros_like(back), back[..., :COORDINATES]), features
+        return compensated(torch.zeros_like(back), back[..., : self.reached]), features
 
     def _compensated(self, base: Tensor, heard: Sequence[watermark.Reading], key: FaceKey) -> Tensor:
         """Codes with as much of their compensation as is heard under the key."""

@@ -99,7 +99,7 @@ def test_each_level_listens_to_its_own_key(editor: LatentEditor) -> None:
 def test_the_rewriters_are_the_papers() -> None:
     dbaf, hford = EDITORS["dbaf"](), EDITORS["hford"]()
     assert len(dbaf.rewriter.block) == 7
-    assert [len(level) for level in hford.rewriter.levels] == [4] * len(LEVELS)
+    assert [len(level) for level in hford.rewriter.levels] == [3] * len(LEVELS)
     codes = torch.randn(1, 1, 2 * SIZE).expand(1, CODES, 2 * SIZE)
     with torch.no_grad():
         assert torch.allclose(dbaf.rewriter(codes)[:, 0], dbaf.rewriter(codes)[:, 13])

@@ -251,10 +251,11 @@ def test_the_encoder_learns_codes_and_looks(teachers: Teachers) -> None:
     assert losses["codes"] < before
 
 
-def test_without_an_encoder_the_recipe_to_run_first_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"no inversion/inversion.safetensors") as caught:
-        next(train_command("hford", Request(tmp_path)))
-    assert "anonface train inversion" in caught.value.hint
+@pytest.mark.parametrize("name", [ENCODER, *OBJECTIVES])
+def test_without_a_reader_the_recipe_to_run_first_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"no reader/reader.safetensors") as caught:
+        next(train_command(name, Request(tmp_path)))
+    assert "anonface train reader" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
