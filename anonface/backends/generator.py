@@ -11,6 +11,7 @@ from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 if TYPE_CHECKING:
     import torch
 
+FINEST_HEAD = 512  # px; it draws better than the smaller one, whose size a shrunk picture of it has
 GENERATOR_FILES = ("generator", "mapping", "generator-heads")
 
 

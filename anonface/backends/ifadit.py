@@ -26,7 +26,7 @@ from anonface import weights
 from anonface.backends import detail, veil, watermark
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
-from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
+from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_generator, load_mapping
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import LEGIBLE, Kind
@@ -40,8 +40,6 @@ from anonface.models.graph import Graph
 from anonface.models.identity import CONDITIONS, KEPT, IdentityEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
-FINEST_HEAD = 512  # px
-STRENGTH = 1.2  # of a watermark's correction: a photo's own grid takes part of it away
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
 COMPENSATION, DETAIL = Kind("compensation", 0.5, 0.25), Kind("detail", 1.0, 0.35)
 # Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. Real faces have no more in
@@ -181,8 +179,8 @@ class IFADIT:
     def digest(self) -> bytes:
         # not the parser's: masks come from it too, and every photo made with an older one can be led back with a newer
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
-        said = "watermark 2"  # what photos say, and how; another way is another number
-        return hashlib.sha256("".join([*(weights.digest(name) for name in names), said]).encode()).digest()
+        said = [*(weights.digest(name) for name in names), watermark.VERSION]
+        return hashlib.sha256("".join(said).encode()).digest()
 
     def visible(self, masks: Tensor) -> Tensor:
         """The masks themselves."""
@@ -227,7 +225,7 @@ class IFADIT:
         if meant.said is None:
             code = self._in_numbers(meant.hidden, shown, key).to(shown)
             meant.said = code, *self._rest(meant, shown, original, mask, key)
-        return STRENGTH * watermark.write(shown, mask, *meant.said).cpu()
+        return watermark.STRENGTH * watermark.write(shown, mask, *meant.said).cpu()
 
     def _in_numbers(self, hidden: Tensor, seen: Tensor, key: FaceKey) -> Tensor:
         """A hidden code as the watermark says it: what of it the finished face does not show, veiled."""
@@ -280,10 +278,8 @@ class IFADIT:
             w = refine(w, small, cover, target, self.networks, self.restoration)
         picture = self._drawn(w, face, mask)
         if self.compensates and open_ is not None:
-            return (picture + detail.drawn(open_.to(picture), face.shape[-1], WAVES, watermark.is_grey(face))).clamp(
-                -1, 1
-            )
-        return picture
+            picture = picture + detail.drawn(open_.to(picture), face.shape[-1], WAVES, watermark.is_grey(face))
+        return picture.clamp(-1, 1)
 
     def _compensated(self, base: Tensor, change: Tensor) -> Tensor:
         """Latents with a flat compensation, from whitened ones without."""

@@ -10,8 +10,10 @@ so the finished photo says, in a watermark under a keyed veil, what has to be ad
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,7 @@ from anonface.backends import detail, published, watermark
 from anonface.backends.arena import keep_large_buffers
 from anonface.backends.base import Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
-from anonface.backends.generator import load_generator, load_mapping
+from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import Kind
@@ -38,9 +40,8 @@ from anonface.models.inversion import Features, InversionEncoder
 from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
-SIDE, FINEST_HEAD = 256, 512  # px at which the networks look, and of the head that draws best
+SIDE = 256  # px at which the networks look
 STEPS = 6  # of a compensation
-STRENGTH = 1.2  # of a watermark's correction: a photo's own grid takes part of it away
 # What is said: of each code the first 16 coordinates where much survives, the next 16 beside the detail.
 COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
 DETAIL, WAVES = Kind("detail", 1.0, 0.35), detail.Waves((33, 39), (9, 11))
@@ -104,6 +105,10 @@ class LatentEditingBackend(published.WithoutSettings):
         self.compensating = CompensationParams(steps=STEPS)
         self._meant: Memory[_Meant] = Memory()
 
+    @cached_property
+    def _digest(self) -> bytes:
+        return hashlib.sha256(published.digest(self.networks) + watermark.VERSION.encode()).digest()
+
     @classmethod
     def load(cls, name: str, device: torch.device, settings: Settings) -> LatentEditingBackend:
         """From files; the setting ``model`` names a folder in which it was trained, else they are the package's own.
@@ -146,7 +151,7 @@ class LatentEditingBackend(published.WithoutSettings):
         shown, original, mask = (x.to(self.device) for x in (shown, original, mask))
         if meant.said is None:
             meant.said = self._message(meant.codes, shown, original, mask, key)
-        return STRENGTH * watermark.write(shown, mask, *meant.said).cpu()
+        return watermark.STRENGTH * watermark.write(shown, mask, *meant.said).cpu()
 
     def _message(self, codes: Tensor, shown: Tensor, face: Tensor, mask: Tensor, key: FaceKey) -> tuple[Tensor, ...]:
         """What recovery is to add to the codes that come back from the finished face, and to what they then draw."""

@@ -47,4 +47,5 @@ class Kind:
             return None
         size, shape = self.middle * (self.spread * values[ONES]).exp(), values[ONES + 1 :]
         noise = (said.error * veil.REACH / veil.MOST) ** 2
-        return size * shape / shape.square().mean().sqrt() / (1 + noise) ** 0.5
+        # of root mean square 1, unless nothing was there to be said
+        return size * shape / shape.square().mean().sqrt().clamp_min(0.5) / (1 + noise) ** 0.5

@@ -59,6 +59,25 @@ class Objective(ABC):
         return None
 
 
+class Then(Objective):
+    """One objective up to a step and another from it on, of which the second's modules are shipped."""
+
+    def __init__(self, first: Objective, second: Objective, at: int) -> None:
+        self.first, self.second, self.at = first, second, at
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {**self.first.modules(), **self.second.modules()}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        return (self.first if step < self.at else self.second).losses(rng, step)
+
+    def deployable(self) -> dict[str, dict[str, Tensor]]:
+        return self.second.deployable()
+
+    def sheet(self) -> NDArray | None:
+        return self.second.sheet()
+
+
 def step_generator(seed: int, step: int) -> torch.Generator:
     """The random stream of one step, a function of (seed, step) alone."""
     mixed = np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0]

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anonface.backends.latent_editing import ENCODER
@@ -24,7 +23,7 @@ from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_editing import CODES
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.adversarial import contest
-from anonface.training.data import draw_latents, recompressed, relit, rounded
+from anonface.training.data import HELD_OUT, draw_latents, recompressed, relit, rounded
 from anonface.training.ifadit import theta_minus, theta_plus
 from anonface.training.latent_editing import EditingObjective, draw_key_vectors
 from anonface.training.loop import Objective
@@ -35,7 +34,6 @@ UNLIKE = 0.25  # spread by which each code goes its own way, in whitened coordin
 ENCODED_ANEW = 0.1  # spread by which codes differ that are read off the face that they drew
 R1 = 0.5  # weight of the judge's gradient penalty
 WITHIN = 3.0  # whitened coordinates beyond it are no face's
-HELD_OUT = 64  # faces at the end, never drawn for training
 
 
 @dataclass
@@ -305,22 +303,3 @@ class ReadEditing(Objective):
             "regular": 0.1 * editing.regular(made),
             "within": (made.abs() - WITHIN).clamp_min(0).square().mean(),
         }
-
-
-class Then(Objective):
-    """One objective up to a step and another from it on, of which the second's modules are shipped."""
-
-    def __init__(self, first: Objective, second: Objective, at: int) -> None:
-        self.first, self.second, self.at = first, second, at
-
-    def modules(self) -> dict[str, nn.Module]:
-        return {**self.first.modules(), **self.second.modules()}
-
-    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
-        return (self.first if step < self.at else self.second).losses(rng, step)
-
-    def deployable(self) -> dict[str, dict[str, Tensor]]:
-        return self.second.deployable()
-
-    def sheet(self) -> NDArray | None:
-        return self.second.sheet()

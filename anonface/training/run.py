@@ -44,7 +44,7 @@ from anonface.training.latent_editing import (
     InversionObjective,
     Teachers,
 )
-from anonface.training.loop import LoopSettings, Objective, train
+from anonface.training.loop import LoopSettings, Objective, Then, train
 from anonface.training.parser import ParserObjective
 from anonface.training.reading import (
     LatentReader,
@@ -52,7 +52,6 @@ from anonface.training.reading import (
     ReadEditing,
     ReaderObjective,
     ReadInversion,
-    Then,
     load_read_bank,
 )
 from anonface.training.sharpener import DetailPool, SharpenerObjective
@@ -202,16 +201,14 @@ def _inversion(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     principal_latents(encoder, mapping)
     drawn = InversionObjective(encoder, generator, mapping, _teachers(request.device), batch)
     reader, bank = _trained_reader(request, progress)
-    return Then(ReadInversion(encoder, reader, bank, 4 * batch), drawn, READ[ENCODER]), request.settings(
-        ENCODER, steps, 4e-4
-    )
+    both = Then(ReadInversion(encoder, reader, bank, 4 * batch), drawn, READ[ENCODER])
+    return both, request.settings(ENCODER, steps, 4e-4)
 
 
 def _editing(what: str) -> Callable[[Request, Progress], tuple[Objective, LoopSettings]]:
     def recipe(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
         batch, steps = _pace(what, request.device)
-        # both papers' rate is a quarter of this one, which the drawn stages reach as it falls
-        settings = request.settings(what, steps, 4e-4)
+        settings = request.settings(what, steps, 4e-4)  # at first four times the papers' rate, at the end less than it
         generator, mapping = load_generator(request.device), load_mapping(request.device)
         teachers = _teachers(request.device)
         objective = {"dbaf": DBAFObjective, "hford": HFORDObjective}[what](
@@ -238,11 +235,11 @@ def _trained_reader(request: Request, progress: Progress) -> tuple[LatentReader,
     return reader.to(request.device), _read_bank(request, progress).to(request.device)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _encoded(objective: EditingObjective, bank: ReadBank) -> Tensor:
     """What the encoder makes of a bank's faces."""
     every = torch.arange(len(bank.images))
-    return torch.cat([objective.networks.encoder(bank.faces(some))[0] for some in every.split(16)]).clone()
+    return torch.cat([objective.networks.encoder(bank.faces(some))[0] for some in every.split(16)])
 
 
 def _trained_encoder(folder: Path) -> InversionEncoder:

@@ -44,4 +44,4 @@ def test_an_unclear_reading_says_less_and_an_illegible_one_nothing():
 
 def test_nothing_is_said_as_nothing():
     again = KIND.unpacked(Reading(KIND.packed(torch.zeros(500).double(), face_key(1)), 0.0), face_key(1))
-    assert again is None or again.abs().max() < 1.5
+    assert again.abs().max() < 1e-6

@@ -37,8 +37,8 @@ from anonface.training.latent_editing import (
     _covered,
     draw_key_vectors,
 )
-from anonface.training.loop import LoopSettings, Objective, step_generator, train
-from anonface.training.reading import TONES, LatentReader, ReadEditing, Then
+from anonface.training.loop import LoopSettings, Objective, Then, step_generator, train
+from anonface.training.reading import TONES, LatentReader, ReadEditing
 from anonface.training.run import READ, RECIPES, Request, train_command
 
 SIZE = 8  # numbers of a code, and channels of the generator

@@ -18,18 +18,17 @@ from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import InversionEncoder, InversionParams
 from anonface.models.latent_editing import CODES, FaceEditor, LatentEditor
 from anonface.models.mobile_stylegan import MappingNetwork
+from anonface.training.data import HELD_OUT
 from anonface.training.ifadit import principal_latents
 from anonface.training.latent_editing import DBAFObjective, EditingObjective, HFORDObjective
-from anonface.training.loop import Objective, step_generator
+from anonface.training.loop import Objective, Then, step_generator
 from anonface.training.reading import (
-    HELD_OUT,
     SIDE,
     LatentReader,
     ReadBank,
     ReadEditing,
     ReaderObjective,
     ReadInversion,
-    Then,
     load_read_bank,
 )
 

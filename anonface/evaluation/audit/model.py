@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends.generator import load_mapping
-from anonface.backends.ifadit import FINEST_HEAD, IFADIT
+from anonface.backends.generator import FINEST_HEAD, load_mapping
+from anonface.backends.ifadit import IFADIT
 from anonface.backends.looks import shrink
 from anonface.evaluation.mute import without_identity
 from anonface.evaluation.trials import Engine
