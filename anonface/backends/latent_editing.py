@@ -48,14 +48,6 @@ DETAIL, WAVES = Kind("detail", 1.0, 0.35), detail.Waves((33, 39), (9, 11))
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 
-@dataclass
-class _Meant:
-    """Of a face that was hidden: its codes, and what is to be said."""
-
-    codes: Tensor
-    said: tuple[Tensor, ...] | None = None
-
-
 @dataclass(frozen=True)
 class _Drawing:
     """What compensation looks through."""
@@ -103,7 +95,7 @@ class LatentEditingBackend(published.WithoutSettings):
         self.mapping = mapping.requires_grad_(False).eval().to(self.device)
         self.looks = looks.requires_grad_(False).eval().to(self.device)
         self.compensating = CompensationParams(steps=STEPS)
-        self._meant: Memory[_Meant] = Memory()
+        self._said: Memory[tuple[Tensor, ...]] = Memory()
 
     @cached_property
     def _digest(self) -> bytes:
@@ -138,27 +130,24 @@ class LatentEditingBackend(published.WithoutSettings):
     def _disguised(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
         image = face.to(self.device)
         codes, features = self.networks.encoder(image)
-        self._meant.keep(face, key, _Meant(codes))
+        self._said.keep(face, key, ())  # what is said of it is found anew
         hidden = self.networks.edit(codes, self._vectors(key))
         return self._drawn(hidden, features, image, mask.to(self.device))
 
     def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
         """The watermark that a finished face still lacks."""
-        meant = self._meant.recall(face, key)
-        if meant is None:
-            meant = _Meant(self.networks.encoder(face.to(self.device))[0].detach())
-            self._meant.keep(face, key, meant)
         shown, original, mask = (x.to(self.device) for x in (shown, original, mask))
-        if meant.said is None:
-            meant.said = self._message(meant.codes, shown, original, mask, key)
-        return watermark.STRENGTH * watermark.write(shown, mask, *meant.said).cpu()
+        said = self._said.recall(face, key) or self._message(shown, original, mask, key)
+        self._said.keep(face, key, said)
+        return watermark.STRENGTH * watermark.write(shown, mask, *said).cpu()
 
-    def _message(self, codes: Tensor, shown: Tensor, face: Tensor, mask: Tensor, key: FaceKey) -> tuple[Tensor, ...]:
+    def _message(self, shown: Tensor, face: Tensor, mask: Tensor, key: FaceKey) -> tuple[Tensor, ...]:
         """What recovery is to add to the codes that come back from the finished face, and to what they then draw."""
         base, features = self._led(shown, key)
         seen, small, cover = (shrink(x, SIDE) for x in (shown, face, mask))
         drawing = _Drawing(self.networks, features, self.looks)
-        begun = (codes - base)[..., :COORDINATES]
+        with torch.no_grad():
+            begun = (self.networks.encoder(face)[0] - base)[..., :COORDINATES]
         change = compensation(base, small, cover, seen, drawing, self.compensating, begun)
         halves = [half.flatten() for half in change.split(COORDINATES // 2, dim=2)]
         said = [kind.packed(half, key) for kind, half in zip(COMPENSATION, halves, strict=True)]
