@@ -21,7 +21,9 @@ class Memory(Generic[Meaning]):
         self._kept: dict[tuple[bytes, FaceKey], Meaning] = {}
 
     def keep(self, face: Tensor, key: FaceKey, meaning: Meaning) -> None:
-        self._kept = dict(list({_name(face, key): meaning, **self._kept}.items())[:AT_MOST])
+        name = _name(face, key)
+        self._kept.pop(name, None)
+        self._kept = dict(list({name: meaning, **self._kept}.items())[:AT_MOST])
 
     def recall(self, face: Tensor, key: FaceKey) -> Meaning | None:
         return self._kept.get(_name(face, key))

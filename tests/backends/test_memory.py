@@ -21,3 +21,5 @@ def test_a_meaning_is_of_one_face_and_key(monkeypatch):
     assert kept.recall(faces[0], other) is None and kept.recall(faces[2], key) is None
     kept.keep(faces[2], key, "third")  # the oldest is forgotten
     assert kept.recall(faces[0], key) is None and kept.recall(faces[2], key) == "third"
+    kept.keep(faces[2], key, "again")
+    assert kept.recall(faces[2], key) == "again" and kept.recall(faces[1], key) == "second"
