@@ -1,7 +1,7 @@
 """Detail: what the generator's latents leave open of a face, in waves down to a fortieth of the square's side.
 
 A restored face lacks what no latent draws: a crease, the very rim of an eye, a shade. Slow and middle waves are most of
-that to the eye, and some eight hundred numbers hold them. They are found when a photo is anonymized, against the very
+that to the eye, and some thousand numbers hold them. They are found when a photo is anonymized, against the very
 face that recovery will draw, and said by the finished photo under the veil.
 """
 
@@ -15,7 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anonface.backends.watermark import YCBCR
+from anonface.backends import watermark
+from anonface.backends.message import Kind
+from anonface.backends.watermark import YCBCR, Reading
+from anonface.keys import FaceKey
 
 GRID = 128  # px along the side of the aligned square, on which waves are drawn
 LEFT, TOP, WIDTH, HEIGHT = 0.18, 0.2, 0.64, 0.74  # of the square: where there can be a face
@@ -31,6 +34,48 @@ class Waves:
 
     lightness: tuple[int, int] = (27, 32)
     hues: tuple[int, int] = (8, 9)
+
+
+# As many are said as the face that shows has room for.
+SIZES = (
+    Waves((46, 54), (11, 13)),
+    Waves((42, 49), (10, 12)),
+    Waves((38, 45), (9, 11)),
+    Waves((35, 41), (8, 9)),
+    Waves((32, 38), (8, 9)),
+    Waves((29, 34), (8, 9)),
+    Waves((26, 30), (7, 8)),
+    Waves((23, 27), (6, 7)),
+    Waves((20, 24), (6, 7)),
+)
+KIND = Kind("detail", 1.0, 0.35)
+
+
+def told(missing: Tensor, shown: Tensor, mask: Tensor, beside: int, key: FaceKey) -> Tensor | None:
+    """What the third channel is to say of what is missing; None where too little of the face shows.
+
+    Args:
+        missing: original less drawn, [1, 3, R, R] in units of [-1, 1].
+        shown: the finished face [1, 3, R, R] in [-1, 1], which will say it.
+        mask: where pixels may change, [1, 1, R, R] in 0..1.
+        beside: how many numbers the second channel says.
+    """
+    grey, room = watermark.is_grey(shown), watermark.room_beside(shown, mask, beside)
+    waves = next((waves for waves in SIZES if KIND.length(count(waves, grey)) <= room), None)
+    return None if waves is None else KIND.packed(measured(missing, mask, waves, grey), key)
+
+
+def lengths(grey: bool) -> list[int]:
+    """How many numbers the third channel may say."""
+    return [KIND.length(count(waves, grey)) for waves in SIZES]
+
+
+def heard(said: Reading, side: int, grey: bool, key: FaceKey) -> Tensor | None:
+    """The picture [1, 3, side, side] to be added to what is drawn; None where none is said, or to another key."""
+    numbers = KIND.unpacked(said, key)
+    if numbers is None:
+        return None
+    return drawn(numbers, side, SIZES[lengths(grey).index(len(said.values))], grey)
 
 
 def count(waves: Waves, grey: bool) -> int:

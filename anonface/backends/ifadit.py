@@ -41,12 +41,11 @@ from anonface.models.identity import CONDITIONS, KEPT, IdentityEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
-COMPENSATION, DETAIL = Kind("compensation", 0.5, 0.25), Kind("detail", 1.0, 0.35)
+COMPENSATION = Kind("compensation", 0.5, 0.25)
 # Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. Real faces have no more in
 # those that follow; they are not said.
 SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.0218, 0.0166, 0.0099]).double()
 SPREAD = SPREAD.repeat_interleave(26)
-WAVES = detail.Waves()
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
 QUICK_PEOPLE = 4  # who are looked at where nothing is refined
 # How much of the compensation each latent of a disguise starts with: pose and light wholly, features by half.
@@ -243,7 +242,9 @@ class IFADIT:
             F.pad(torch.cat([kept, keyed]), (0, self.flow.params.code - KEPT - len(SPREAD)))[None], dim=1
         )
 
-    def _rest(self, meant: _Meant, shown: Tensor, face: Tensor, mask: Tensor, key: FaceKey) -> tuple[Tensor, ...]:
+    def _rest(
+        self, meant: _Meant, shown: Tensor, face: Tensor, mask: Tensor, key: FaceKey
+    ) -> tuple[Tensor | None, ...]:
         """What recovery is to add to M's latents of the finished face, and then to the face that they draw."""
         if meant.own is None:
             return ()
@@ -255,30 +256,31 @@ class IFADIT:
         heard = COMPENSATION.unpacked(watermark.Reading(first, 0.0), key)
         assert heard is not None
         missing = face - self._drawn(self._compensated(base, heard), shown, mask).to(face)
-        return first, DETAIL.packed(detail.measured(missing, mask, WAVES, watermark.is_grey(shown)), key)
+        return first, detail.told(missing, shown, mask, len(first), key)
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         return torch.cat([self._restored(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
 
     def _restored(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
         face, mask = face.to(self.device), mask.to(self.device)
-        code, *rest = self.heard(face)
+        code, more, fine = self.heard(face)
         target = self._led(code, face, key).to(face)
-        added, open_ = (kind.unpacked(said, key) for kind, said in zip((COMPENSATION, DETAIL), rest, strict=True))
+        added = COMPENSATION.unpacked(more, key)
         w = self.latents(watermark.without(face), target)
-        if added is None and rest[0].error < LEGIBLE:  # another key, whose code is nobody's: in their pose, anybody
+        if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's: in their pose, anybody
             small, quick = shrink(face, self.resolution), CastParams(people=QUICK_PEOPLE)
             _, style = cast(target, KEPT, small, self.networks, self.keygen.mapping, quick)
             mean = self.networks.mapper.mean
             w[:, SHAPED] = mean + TRUNCATION * (style[:, None] - mean)
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
-        if self.settings.refine and rest[0].error > CLEAR:
+        if self.settings.refine and more.error > CLEAR:
             small, cover = shrink(face, self.resolution), shrink(mask, self.resolution)
             w = refine(w, small, cover, target, self.networks, self.restoration)
         picture = self._drawn(w, face, mask)
-        if self.compensates and open_ is not None:
-            picture = picture + detail.drawn(open_.to(picture), face.shape[-1], WAVES, watermark.is_grey(face))
+        missing = detail.heard(fine, face.shape[-1], watermark.is_grey(face), key)
+        if self.compensates and missing is not None:
+            picture = picture + missing.to(picture)
         return picture.clamp(-1, 1)
 
     def _compensated(self, base: Tensor, change: Tensor) -> Tensor:
@@ -303,7 +305,7 @@ class IFADIT:
     @torch.inference_mode()
     def heard(self, face: Tensor) -> list[watermark.Reading]:
         """What the watermark of a finished face says in its channels: the code, the compensation, the detail."""
-        rest = COMPENSATION.length(len(LENT) * COORDINATES), DETAIL.length(detail.count(WAVES, watermark.is_grey(face)))
+        rest = COMPENSATION.length(len(LENT) * COORDINATES), detail.lengths(watermark.is_grey(face))
         return watermark.read(face.to(self.device), KEPT + len(SPREAD), *rest)
 
     @torch.inference_mode()

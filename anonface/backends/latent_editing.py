@@ -44,7 +44,6 @@ SIDE = 256  # px at which the networks look
 STEPS = 6  # of a compensation
 # What is said: of each code the first 16 coordinates where much survives, the next 16 beside the detail.
 COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
-DETAIL, WAVES = Kind("detail", 1.0, 0.35), detail.Waves((33, 39), (9, 11))
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 
@@ -95,7 +94,7 @@ class LatentEditingBackend(published.WithoutSettings):
         self.mapping = mapping.requires_grad_(False).eval().to(self.device)
         self.looks = looks.requires_grad_(False).eval().to(self.device)
         self.compensating = CompensationParams(steps=STEPS)
-        self._said: Memory[tuple[Tensor, ...]] = Memory()
+        self._said: Memory[tuple[Tensor | None, ...]] = Memory()
 
     @cached_property
     def _digest(self) -> bytes:
@@ -141,7 +140,7 @@ class LatentEditingBackend(published.WithoutSettings):
         self._said.keep(face, key, said)
         return watermark.STRENGTH * watermark.write(shown, mask, *said).cpu()
 
-    def _message(self, shown: Tensor, face: Tensor, mask: Tensor, key: FaceKey) -> tuple[Tensor, ...]:
+    def _message(self, shown: Tensor, face: Tensor, mask: Tensor, key: FaceKey) -> tuple[Tensor | None, ...]:
         """What recovery is to add to the codes that come back from the finished face, and to what they then draw."""
         base, features = self._led(shown, key)
         seen, small, cover = (shrink(x, SIDE) for x in (shown, face, mask))
@@ -153,8 +152,7 @@ class LatentEditingBackend(published.WithoutSettings):
         said = [kind.packed(half, key) for kind, half in zip(COMPENSATION, halves, strict=True)]
         heard = [watermark.Reading(one, 0.0) for one in said]
         draft = self._drawn(self._compensated(base, heard, key), features, shown, mask).to(face)
-        missing = detail.measured(face - draft, mask, WAVES, watermark.is_grey(shown))
-        return *said, DETAIL.packed(missing, key)
+        return *said, detail.told(face - draft, shown, mask, len(said[1]), key)
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         return torch.cat([self._restored(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
@@ -162,12 +160,12 @@ class LatentEditingBackend(published.WithoutSettings):
     def _restored(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
         image, grey = face.to(self.device), watermark.is_grey(face)
         lengths = [kind.length(CODES * COORDINATES // 2) for kind in COMPENSATION]
-        *heard, fine = watermark.read(image, *lengths, DETAIL.length(detail.count(WAVES, grey)))
+        *heard, fine = watermark.read(image, *lengths, detail.lengths(grey))
         base, features = self._led(image, key)
         picture = self._drawn(self._compensated(base, heard, key), features, image, mask.to(self.device))
-        missing = DETAIL.unpacked(fine, key)
+        missing = detail.heard(fine, face.shape[-1], grey, key)
         if missing is not None:
-            picture = picture + detail.drawn(missing.to(picture), face.shape[-1], WAVES, grey)
+            picture = picture + missing.to(picture)
         return picture.clamp(-1, 1)
 
     @torch.no_grad()

@@ -32,12 +32,13 @@ from anonface.backends.looks import luma
 GRID, CELL = 128, 4  # px of the watermark's own grid along the side of the aligned square, and px of a cell's side
 CENTRE, AXES = (0.5, 0.57), (0.27, 0.34)  # of the ellipse of the square that says it, the inner face
 PILOTS = 48  # a channel
+FULL = 0.93  # of a lane's coefficients that show; more numbers in them shout each other down
 CONTRAST = 7  # px across, within which the picture's own contrast is measured
 PLAIN, BUSY = 0.4, 2.0  # least and most room, in shares of where contrast is ordinary
 HIDDEN = 0.3  # of the soft mask: where less of the new face shows, nothing is written
 YCBCR = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))  # JPEG's
 LABEL = "anonface/v1 watermark"
-VERSION = "watermark 2"  # of what backends say, and how; another way is another number
+VERSION = "watermark 3"  # of what backends say, and how; another way is another number
 STRENGTH = 1.2  # by which backends write a correction: a photo's own grid takes part of it away
 
 
@@ -54,7 +55,7 @@ class Channel:
     least: float
 
 
-FIRST, SECOND, THIRD = Channel("first", 7.0, 0.2), Channel("second", 8.0, 0.3), Channel("third", 4.0, 0.58)
+FIRST, SECOND, THIRD = Channel("first", 7.0, 0.2), Channel("second", 8.0, 0.3), Channel("third", 4.0, 0.3)
 CHANNELS = (FIRST, SECOND, THIRD)
 LANES = (FIRST,), (SECOND, THIRD)  # channels that share their cosines
 
@@ -84,7 +85,7 @@ def write(picture: Tensor, mask: Tensor, *said: Tensor | None) -> Tensor:
     """
     planes, grey = _planes(_on_grid(picture)), is_grey(picture)
     room = _room(picture, mask)
-    share = float((room > PLAIN / 2).float().mean())
+    share = _share(room)
     change = torch.zeros_like(planes)
     numbers = dict(zip(CHANNELS, said, strict=False))
     for lane in LANES:
@@ -99,21 +100,34 @@ def write(picture: Tensor, mask: Tensor, *said: Tensor | None) -> Tensor:
     return _picture(change)
 
 
-def read(picture: Tensor, *counts: int) -> list[Reading]:
+def room_beside(picture: Tensor, mask: Tensor, count: int) -> int:
+    """How many numbers the third channel can say where the second says ``count``; arguments as of :func:`write`."""
+    coefficients = len(_patterns(SECOND, is_grey(picture)))
+    return max(0, int(FULL * _share(_room(picture, mask)) * coefficients) - 2 * PILOTS - count)
+
+
+def read(picture: Tensor, first: int, *counts: int | Sequence[int]) -> list[Reading]:
     """What a picture says in its channels, in which so many numbers each are looked for.
 
     Args:
         picture: the aligned square [1, 3, R, R] in [-1, 1].
+        first, counts: numbers of each channel, or several in which there can be: pilots tell which of them it is.
     """
     grey = is_grey(picture)
-    planes = _planes(_found(picture, counts[0], grey))
+    planes = _planes(_found(picture, first, grey))
     said = []
-    for channel, count in zip(CHANNELS, counts, strict=False):
-        mixing = _mixing(channel, PILOTS + count, grey).to(planes)
-        values = _wrapped(mixing @ _coefficients(planes, channel, grey), channel.range) / channel.range
-        missed = _wrapped(values[:PILOTS] - _pilots().to(values), 1.0)
-        said.append(Reading(values[PILOTS:], float(missed.square().mean().sqrt())))
+    for channel, count in zip(CHANNELS, (first, *counts), strict=False):
+        heard = _coefficients(planes, channel, grey)
+        tried = [_heard(heard, channel, n, grey) for n in ([count] if isinstance(count, int) else count)]
+        said.append(min(tried, key=lambda reading: reading.error))
     return said
+
+
+def _heard(coefficients: Tensor, channel: Channel, count: int, grey: bool) -> Reading:
+    mixing = _mixing(channel, PILOTS + count, grey).to(coefficients)
+    values = _wrapped(mixing @ coefficients, channel.range) / channel.range
+    missed = _wrapped(values[:PILOTS] - _pilots().to(values), 1.0)
+    return Reading(values[PILOTS:], float(missed.square().mean().sqrt()))
 
 
 def without(picture: Tensor) -> Tensor:
@@ -285,3 +299,8 @@ def _room(picture: Tensor, mask: Tensor) -> Tensor:
     contrast = (blur(light.square()) - blur(light).square()).clamp_min(0).sqrt()
     room = (PLAIN + 4 * contrast).clamp_max(BUSY) * F.adaptive_avg_pool2d(mask * (mask > HIDDEN), GRID)
     return F.avg_pool2d(room, CELL).flatten()[_cells().to(room.device)]
+
+
+def _share(room: Tensor) -> float:
+    """How much of the ellipse shows."""
+    return float((room > PLAIN / 2).float().mean())

@@ -38,7 +38,7 @@ class ContrastiveIdentityDisentanglement(nn.Module):
         self.attention = MultiHeadAttention(params.code, params.heads, params.head)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Codes [B, 14, 512] -> attributes [B, 14, 512]."""
+        """Codes [B, 14, 512] -> what the attributes in them are beside a share of them, [B, 14, 512]."""
         return torch.cat([self.attention(level) for level in by_level(codes + self.place)], dim=1)
 
 
@@ -95,4 +95,5 @@ class DBAF(LatentEditor):
             ContrastiveIdentityDisentanglement(p),
             KeyAuthorizedReversibleIdentityAnonymization(p),
             MultiScaleAttentionalAttributeRetention(p),
+            p.code,
         )

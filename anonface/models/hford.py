@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from anonface.models.inversion import WIDTHS, Features
-from anonface.models.latent_editing import LEVELS, LatentEditor, MultiHeadAttention, by_level, equal_linear_block
+from anonface.models.latent_editing import LEVELS, LatentEditor, MultiHeadAttention, by_level, equal_linear_block, faint
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class _Block(nn.Module):
         self.perceptron = nn.Sequential(
             nn.Linear(params.code, params.hidden), nn.GELU(), nn.Linear(params.hidden, params.code)
         )
+        faint(self.perceptron[-1])  # type: ignore[arg-type]  # the layer above
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.first_norm(x))
@@ -53,7 +54,7 @@ class _LevelDisentanglement(nn.Module):
         self.blocks = nn.Sequential(*(_Block(params) for _ in range(params.depth)))
 
     def forward(self, codes: Tensor) -> Tensor:
-        return self.blocks(codes + self.place)
+        return self.blocks(codes + self.place) - codes  # whose shortcut is the editor's
 
 
 class IdentityDisentanglementModule(nn.Module):
@@ -64,7 +65,7 @@ class IdentityDisentanglementModule(nn.Module):
         self.levels = nn.ModuleList(_LevelDisentanglement(count, params) for count in LEVELS.values())
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Codes [B, 14, 512] -> attributes [B, 14, 512]."""
+        """Codes [B, 14, 512] -> what the attributes in them are beside a share of them, [B, 14, 512]."""
         return torch.cat([level(part) for level, part in zip(self.levels, by_level(codes), strict=True)], dim=1)
 
 
@@ -121,4 +122,4 @@ class HFORD(LatentEditor):
 
     def __init__(self, params: HFORDParams | None = None) -> None:
         p = params or HFORDParams()
-        super().__init__(IdentityDisentanglementModule(p), ConditionalMLP(p), AttributeRetentionModule(p))
+        super().__init__(IdentityDisentanglementModule(p), ConditionalMLP(p), AttributeRetentionModule(p), p.code)

@@ -24,11 +24,27 @@ from anonface.models.stylegan2 import EqualLinear
 
 LEVELS = {"coarse": 4, "medium": 4, "fine": 6}  # and how many of the fourteen codes each has, in order
 CODES = sum(LEVELS.values())
+# How far from the mean face the key's person goes in each code at first: in those where features lie, more than pose
+# and light, and beyond what that person is, because sex, age and layout then draw everybody together again.
+LENT = (0.0, 0.4, 0.9, 0.9, 1.15, 1.15, 1.15, 1.15, 0.6, 0.4, 0.0, 0.0, 0.0, 0.0)
+FAINT = 0.1  # of usual weights, with which layers begin that add to a shortcut
 
 
 def by_level(codes: Tensor) -> tuple[Tensor, ...]:
     """Codes [B, 14, C] -> those of each level, [B, 4, C], [B, 4, C] and [B, 6, C]."""
     return codes.split(list(LEVELS.values()), dim=1)
+
+
+def every_code(key: Tensor) -> Tensor:
+    """A key vector a level [B, 3, C] -> for each code that of its level, [B, 14, C]."""
+    lengths = torch.tensor(list(LEVELS.values()), device=key.device)
+    return key.repeat_interleave(lengths, dim=1, output_size=CODES)
+
+
+def cast(codes: Tensor, key: Tensor) -> Tensor:
+    """Codes [B, 14, C] with the features of the person whom a key [B, 3, C] stands for, as far as LENT says."""
+    lent = torch.tensor(LENT, device=codes.device)[:, None]
+    return (1 - lent).clamp_min(0) * codes + lent * every_code(key)
 
 
 class MultiHeadAttention(nn.Module):
@@ -42,6 +58,7 @@ class MultiHeadAttention(nn.Module):
         self.heads = heads
         self.query, self.key, self.value = (nn.Linear(width, heads * head, bias=False) for _ in range(3))
         self.out = nn.Linear(heads * head, width)
+        faint(self.out)
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (
@@ -53,35 +70,48 @@ class MultiHeadAttention(nn.Module):
 def equal_linear_block(widths: Sequence[int]) -> nn.Sequential:
     """Equalised linear layers between these widths, all but the last followed by a leaky ReLU."""
     last = len(widths) - 2
-    return nn.Sequential(
-        *(EqualLinear(inputs, outputs, activate=i < last) for i, (inputs, outputs) in enumerate(pairwise(widths)))
-    )
+    layers = [EqualLinear(inputs, outputs, activate=i < last) for i, (inputs, outputs) in enumerate(pairwise(widths))]
+    faint(layers[-1])
+    return nn.Sequential(*layers)
+
+
+def faint(layer: nn.Linear | EqualLinear) -> None:
+    """Let a fresh layer say little."""
+    with torch.no_grad():
+        layer.weight.mul_(FAINT)
 
 
 class LatentEditor(nn.Module):
-    """A paper's three parts, and how strongly its maps enter the generator.
+    """A paper's three parts, a shortcut beside two of them, and how strongly its maps enter the generator.
+
+    Layers alone take far longer than a CPU has to learn to pass on what they are given. So each coordinate of a code
+    has a share in the attributes, and each of a key one in the identity, to which the layers add. At first the identity
+    is the key's person as far as LENT says, and attributes are what is left of the codes beside it.
 
     Args:
-        disentangler: codes [B, 14, 512] -> the attributes in them, of that shape.
-        rewriter: identity and key side by side [B, 14, 1024] -> another identity [B, 14, 512].
+        disentangler: codes [B, 14, 512] -> what is to be added to the attributes in them, of that shape.
+        rewriter: identity and key side by side [B, 14, 1024] -> what is to be added to another identity [B, 14, 512].
         retention: features -> maps [B, 512, s, s] for s = 16, 32 and 64.
+        width: coordinates of a code.
     """
 
-    def __init__(self, disentangler: nn.Module, rewriter: nn.Module, retention: nn.Module) -> None:
+    def __init__(self, disentangler: nn.Module, rewriter: nn.Module, retention: nn.Module, width: int) -> None:
         super().__init__()
         self.disentangler, self.rewriter, self.retention = disentangler, rewriter, retention
+        lent = torch.tensor(LENT)[:, None].expand(-1, width)
+        self.kept, self.lent = nn.Parameter((1 - lent).clamp_min(0)), nn.Parameter(lent.clone())
         # one a convolution; at 0 the generator draws as if there were no maps
         self.strength = nn.Parameter(torch.zeros(len(SIDES), 2))
 
     def split(self, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Codes [B, 14, 512] -> identity and attributes, whose sum they are (DBAF 4)."""
-        attributes = self.disentangler(codes)
+        attributes = self.kept * codes + self.disentangler(codes)
         return codes - attributes, attributes
 
     def rewrite(self, identity: Tensor, key: Tensor) -> Tensor:
         """Identity [B, 14, 512] under a key vector a level [B, 3, 512] -> another identity, phi of DBAF 19-23."""
-        lengths = torch.tensor(list(LEVELS.values()), device=key.device)
-        return self.rewriter(torch.cat([key.repeat_interleave(lengths, dim=1, output_size=CODES), identity], dim=2))
+        key = every_code(key)
+        return self.lent * key + self.rewriter(torch.cat([key, identity], dim=2))
 
     def details(self, features: Features) -> Details:
         """What of the features goes into the generator, where its baked noise stands."""

@@ -20,7 +20,7 @@ from anonface.backends.latent_editing import ENCODER
 from anonface.backends.refine import LandmarkNetwork, mesh_in_crop
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import InversionEncoder
-from anonface.models.latent_editing import CODES
+from anonface.models.latent_editing import CODES, cast
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.adversarial import contest
 from anonface.training.data import HELD_OUT, draw_latents, recompressed, relit, rounded
@@ -32,6 +32,7 @@ SIDE = 256  # px of the faces that are kept
 TONES = 16  # cells along the side, of the colours that are read
 UNLIKE = 0.25  # spread by which each code goes its own way, in whitened coordinates
 ENCODED_ANEW = 0.1  # spread by which codes differ that are read off the face that they drew
+CASTING = 6.0  # weight of how far codes are from those of the person whom the key casts
 R1 = 0.5  # weight of the judge's gradient penalty
 WITHIN = 3.0  # whitened coordinates beyond it are no face's
 
@@ -243,8 +244,10 @@ def linear_conditions(codes: Tensor, identity: Tensor, ridge: float = 300.0) -> 
 class ReadEditing(Objective):
     """Trains an editor's disentangling and rewriting, all losses of both stages at once, through a reader.
 
-    What the codes of a face show before is told by the same reader, whose errors so fall out. A judge of codes keeps
-    the edited ones as faces' codes are, and as various: alone, a reader would be content with one stranger for all.
+    What the codes of a face show before is told by the same reader, whose errors so fall out. Differences alone teach
+    no reader of few faces who looks different: it takes for many what to the eye is one stranger for all. So the
+    stranger is led towards the person whom the key casts; sex, age, landmarks and colours draw that person towards
+    the photo again. A judge of codes keeps the edited ones as faces' codes are.
 
     Args:
         codes: what the encoder makes of the bank's faces, [N, 14, 512].
@@ -283,6 +286,9 @@ class ReadEditing(Objective):
         encoded = hidden + ENCODED_ANEW * torch.randn(codes.shape, generator=rng)
         right, false = (networks.edit(encoded, k) for k in (key, wrong))  # (DBAF 21-23)
         looks = [self.reader(made) for made in (mixed, hidden, again, right, false)]
+        with torch.no_grad():
+            led = torch.cat([cast(codes, key), cast(codes, second), cast(encoded, wrong)])
+            people = self.reader(led).identity
         strangers = [looks[i].identity for i in (1, 2, 4)]
         own = shown.identity
         from_giver, from_own = (1 - F.cosine_similarity(looks[0].identity, who) for who in (own.roll(1, 0), own))
@@ -293,13 +299,15 @@ class ReadEditing(Objective):
         return {
             "contrast": torch.cat([from_giver - editing.NEAR, editing.FAR - from_own]).clamp_min(0).mean(),
             "different": 2 * torch.stack([theta_plus(own, x) for x in strangers]).mean(),
-            "recovered": 2 * theta_minus(looks[3].identity, shown.identity) + (right - codes).square().mean(),
+            "recovered": theta_minus(looks[3].identity, shown.identity) + 0.3 * (right - codes).square().mean(),
             "diverse": 2 * torch.stack([theta_plus(x, y) for x, y in combinations(strangers, 2)]).mean(),
-            "mesh": 40 * torch.stack([(look.mesh - shown.mesh).abs().mean() for look in looks]).mean(),
+            "mesh": 60 * torch.stack([(look.mesh - shown.mesh).abs().mean() for look in looks]).mean(),
             "tones": 2 * torch.stack([(look.tones - shown.tones).abs().mean() for look in looks]).mean(),
             "conditions": 40 * kept.square().sum(1).mean(),
-            "fooling": 0.5 * judged.fooling.mean(),  # (DBAF 37)
+            "fooling": 0.1 * judged.fooling.mean(),  # (DBAF 37)
             "catching": judged.caught.mean() + judged.real + judged.slope,  # (DBAF 38)
+            "person": 3 * theta_minus(torch.cat(strangers), people),
+            "cast": CASTING * (strange - led)[..., : self.components].square().mean(),
             "regular": 0.1 * editing.regular(made),
             "within": (made.abs() - WITHIN).clamp_min(0).square().mean(),
         }

@@ -208,7 +208,7 @@ def _inversion(request: Request, progress: Progress) -> tuple[Objective, LoopSet
 def _editing(what: str) -> Callable[[Request, Progress], tuple[Objective, LoopSettings]]:
     def recipe(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
         batch, steps = _pace(what, request.device)
-        settings = request.settings(what, steps, 4e-4)  # at first four times the papers' rate, at the end less than it
+        settings = request.settings(what, steps, 1e-3)  # at first ten times the papers' rate, at the end just that
         generator, mapping = load_generator(request.device), load_mapping(request.device)
         teachers = _teachers(request.device)
         objective = {"dbaf": DBAFObjective, "hford": HFORDObjective}[what](
@@ -327,7 +327,7 @@ PACES = {
     "diffusion": ((16, 8_000), (128, 100_000)),
     "sharpener": ((8, 1_800), (32, 40_000)),
     "inversion": ((4, 1_200), (32, 40_000)),
-    "dbaf": ((2, 1_000), (16, 60_000)),
-    "hford": ((2, 1_000), (16, 60_000)),
+    "dbaf": ((2, 600), (16, 60_000)),
+    "hford": ((2, 600), (16, 60_000)),
 }
-READ = {"inversion": 1_200, "dbaf": 1_000, "hford": 1_000}  # of these the first, which look through the reader
+READ = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # of these the first, which look through the reader

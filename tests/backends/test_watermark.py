@@ -74,6 +74,13 @@ def test_a_channel_is_read_alike_whether_or_not_another_one_speaks():
         assert [one.error < 0.1 for one in said] == [values is not None for values in told]
 
 
+def test_pilots_tell_how_many_numbers_a_channel_holds():
+    third = numbers(MOST, 3)
+    marked = written(in_8_bits(picture()), numbers(COUNT, 1), None, third)
+    *_, said = watermark.read(marked, COUNT, MORE, (MOST + 40, MOST, MOST - 40))
+    assert said.error < 0.1 and (said.values - third).square().mean().sqrt() < 0.1
+
+
 def test_a_face_is_the_same_without_its_watermark():
     shown = in_8_bits(picture())
     marked = written(shown, numbers(COUNT, 1), numbers(MORE, 2))

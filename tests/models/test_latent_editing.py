@@ -10,7 +10,7 @@ from torch import Tensor
 from anonface.models.dbaf import DBAF, DBAFParams
 from anonface.models.hford import HFORD, HFORDParams
 from anonface.models.inversion import CODE_OF_LATENT, WIDTHS, InversionEncoder, InversionParams
-from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor, MultiHeadAttention, by_level
+from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor, MultiHeadAttention, by_level, cast
 from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams
 
 SIZE = 8  # numbers of a code, and channels of the generator
@@ -94,6 +94,16 @@ def test_each_level_listens_to_its_own_key(editor: LatentEditor) -> None:
     other[:, 2] += 1
     differs = ~torch.isclose(editor.rewrite(identity, other), new).all(2)
     assert not differs[:, :8].any() and differs[:, 8:].all()
+
+
+@torch.no_grad()
+def test_a_fresh_editor_casts_the_key_s_person_and_keeps_pose_and_light(editor: LatentEditor) -> None:
+    networks = small(editor)
+    codes, key = torch.randn(8, CODES, SIZE), torch.randn(8, 3, SIZE)
+    made = networks.edit(codes, key)
+    for code, whose in ((0, codes[:, 0]), (13, codes[:, 13]), (5, key[:, 1])):
+        assert F.cosine_similarity(made[:, code].flatten(), whose.flatten(), dim=0) > 0.9
+    assert (made - cast(codes, key)).square().mean() < 0.1
 
 
 def test_the_rewriters_are_the_papers() -> None:
