@@ -103,7 +103,7 @@ def test_a_fresh_editor_casts_the_key_s_person_and_keeps_pose_and_light(editor: 
     made = networks.edit(codes, key)
     for code, whose in ((0, codes[:, 0]), (13, codes[:, 13]), (5, key[:, 1])):
         assert F.cosine_similarity(made[:, code].flatten(), whose.flatten(), dim=0) > 0.9
-    assert (made - cast(codes, key)).square().mean() < 0.1
+    assert (made - cast(codes, key)).square().mean() < 0.2
 
 
 def test_the_rewriters_are_the_papers() -> None:
