@@ -32,8 +32,8 @@ ROUNDS = 4  # of fitting waves to what the mask shows
 class Waves:
     """How many waves across and down the box, up to which those of the lightness and of the hues are said."""
 
-    lightness: tuple[int, int] = (27, 32)
-    hues: tuple[int, int] = (8, 9)
+    lightness: tuple[int, int]
+    hues: tuple[int, int]
 
 
 # As many are said as the face that shows has room for.

@@ -41,10 +41,16 @@ def every_code(key: Tensor) -> Tensor:
     return key.repeat_interleave(lengths, dim=1, output_size=CODES)
 
 
+def shares() -> tuple[Tensor, Tensor]:
+    """How much of each code stays at first, and how much the key's person lends: [14, 1] each."""
+    lent = torch.tensor(LENT)[:, None]
+    return (1 - lent).clamp_min(0), lent
+
+
 def cast(codes: Tensor, key: Tensor) -> Tensor:
     """Codes [B, 14, C] with the features of the person whom a key [B, 3, C] stands for, as far as LENT says."""
-    lent = torch.tensor(LENT, device=codes.device)[:, None]
-    return (1 - lent).clamp_min(0) * codes + lent * every_code(key)
+    kept, lent = (share.to(codes) for share in shares())
+    return kept * codes + lent * every_code(key)
 
 
 class MultiHeadAttention(nn.Module):
@@ -98,8 +104,7 @@ class LatentEditor(nn.Module):
     def __init__(self, disentangler: nn.Module, rewriter: nn.Module, retention: nn.Module, width: int) -> None:
         super().__init__()
         self.disentangler, self.rewriter, self.retention = disentangler, rewriter, retention
-        lent = torch.tensor(LENT)[:, None].expand(-1, width)
-        self.kept, self.lent = nn.Parameter((1 - lent).clamp_min(0)), nn.Parameter(lent.clone())
+        self.kept, self.lent = (nn.Parameter(share.repeat(1, width)) for share in shares())
         # one a convolution; at 0 the generator draws as if there were no maps
         self.strength = nn.Parameter(torch.zeros(len(SIDES), 2))
 

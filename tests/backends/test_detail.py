@@ -8,7 +8,7 @@ from anonface.backends import detail, watermark
 from anonface.backends.watermark import Reading
 from anonface.keys import Key
 
-WAVES = detail.Waves()
+WAVES = detail.Waves((27, 32), (8, 9))
 
 
 def missing(side: int, grey: bool, cells: int = 9) -> torch.Tensor:

@@ -47,7 +47,9 @@ def test_without_weights_the_remedy_is_named(name: str, tmp_path: Path, monkeypa
 @pytest.mark.parametrize("name", EDITORS)
 def test_a_training_run_can_be_named(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    for part, network in ((ENCODER, InversionEncoder()), (name, EDITORS[name]())):
+    editor = EDITORS[name]()
+    torch.nn.init.constant_(editor.lent, 3.0)  # noise has no features: what a key shows is to be plain
+    for part, network in ((ENCODER, InversionEncoder()), (name, editor)):
         (tmp_path / part).mkdir()
         state = {key: value for key, value in network.state_dict().items() if "num_batches" not in key}
         half = {key: value.half().contiguous() for key, value in state.items()}
@@ -58,7 +60,7 @@ def test_a_training_run_can_be_named(name: str, tmp_path: Path) -> None:
     first, other = (backend.anonymize(faces, masks, [face_key(name, master)]) for master in (1, 2))
     assert first.shape == faces.shape and first.abs().max() <= 1 and not torch.allclose(first, other, atol=0.01)
     back, false = (backend.recover(faces, masks, [face_key(name, master)]) for master in (1, 2))
-    assert back.shape == faces.shape and not torch.allclose(back, false, atol=0.001)
+    assert back.shape == faces.shape and not torch.allclose(back, false, atol=0.005)
     assert torch.equal(backend.recover(faces, masks, [face_key(name)]), back)
     (tmp_path / name / f"{name}.safetensors").write_bytes((tmp_path / ENCODER / f"{ENCODER}.safetensors").read_bytes())
     with pytest.raises(WeightsError, match="does not fit"):

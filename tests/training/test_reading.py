@@ -101,6 +101,8 @@ def test_an_editor_learns_both_stages_through_it(name, bank, reader):
         editor, family = DBAF(DBAFParams(code=SIZE, heads=2, head=4, maps=8)), DBAFObjective
     else:
         editor, family = HFORD(HFORDParams(code=SIZE, heads=2, head=4, hidden=12, maps=8, reduction=4)), HFORDObjective
+    for shortcut in (editor.kept, editor.lent):  # far from its good start
+        nn.init.zeros_(shortcut)
     encoder = InversionEncoder(InversionParams(squeeze=4, hidden=8, style=SIZE))
     networks = FaceEditor(encoder, editor, nn.Identity())  # type: ignore[arg-type]  # nothing is drawn
     editing = family(networks, MappingNetwork(SIZE, 2), *[None] * 3, first_stage=0)  # type: ignore[arg-type]
@@ -108,7 +110,7 @@ def test_an_editor_learns_both_stages_through_it(name, bank, reader):
     losses = objective.losses(step_generator(1, 0), 0)
     assert all(value.dim() == 0 and torch.isfinite(value) for value in losses.values())
     before, after = learnt(objective, editor)
-    assert after < 0.97 * before and reader.training  # it begins well
+    assert after < 0.9 * before and reader.training
     assert not any(p.grad is not None for p in (*reader.parameters(), *encoder.parameters()))
 
 
