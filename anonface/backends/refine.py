@@ -59,15 +59,15 @@ class RefineParams:
 
     steps: int = 20
     side: int = 256
-    rate: float = 0.045
-    own: float = 0.5
+    rate: float = 0.06
+    own: float = 0.8
     fine: float = 0.5
     stay: float = 2.0
-    identity: float = 4.0
+    identity: float = 8.0
     leave: float = 5.0
-    conditions: float = 20.0
+    conditions: float = 40.0
     colour: float = 2.0
-    landmarks: float = 80.0
+    landmarks: float = 40.0
     expression: float = 160.0
     gaze: float = 10.0
     forehead: float = 10.0
@@ -77,7 +77,7 @@ class RefineParams:
 
 DISGUISE = RefineParams()
 RESTORE = RefineParams(
-    rate=0.05, own=0.7, stay=0.5, identity=2.5, leave=2, conditions=10, expression=80, gaze=5, face=1
+    rate=0.05, own=0.7, stay=0.5, identity=2.5, leave=2, conditions=10, landmarks=80, expression=80, gaze=5, face=1
 )
 
 
