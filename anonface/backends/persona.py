@@ -3,9 +3,9 @@
 A keyed code is nobody's: no face embeds to it, and a face that is pushed towards it looks like no photo. So the code
 draws styles of the generator, and those make people of whom one is cast: the one who comes nearest in apparent sex, age
 and skin tone to what the code keeps, with a mouth as wide open as the photo's and a face as long and broad, and who is
-not like all the others. All people of one sex and age are alike to a recognizer, and so are two keys' people in one
-photo: what is led to is the person less what they have in common. The same code always casts alike, and near codes
-mostly do. The code itself is said by the watermark.
+little like all the others. To a recognizer people have something in common, and two keys' people in one photo the more:
+so what is led to is the person less what all have in common. The same code always casts alike, and near codes mostly
+do. The code itself is said by the watermark.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ SIDE = 256  # px of the people who are looked at
 TOGETHER = 4  # of them at a time; the more, the more memory
 CORNERS, INNER_LIPS, OUTER_EYES, CHIN, CHEEKS = (61, 291), (13, 14), (33, 263), 152, (234, 454)  # rows of the mesh
 STYLE_LABEL = b"anonface/v1 persona"
-RIDGE = 0.2  # of what is common to people, against few of them; a kept coordinate spreads by 0.1
 
 
 @dataclass(frozen=True)
 class CastParams:
-    """How many people are looked at, the weights of what is to be alike, and how much is left out of what is common.
+    """How many people are looked at, and how one is chosen.
 
-    ``conditions`` holds the kept coordinates, ``shape`` the face's proportions; ``apart`` wants somebody who is little
-    like what such people have in common, of which ``common`` is the share that the code leaves out.
+    ``conditions`` and ``shape`` weigh how alike the kept coordinates and the face's proportions are to be, ``apart``
+    how unlike what all people have in common; ``common`` is the share of that which the code leaves out.
     """
 
     people: int = 32
@@ -67,7 +66,7 @@ def cast(
         shapes.append(torch.cat([_shape(one[None], networks) for one in people]))
     code, shape = torch.cat(codes), torch.cat(shapes)
     wanted = hidden[:, :kept].to(code)
-    common = _common(code[:, :kept], code[:, kept:], wanted)
+    common = code[:, kept:].mean(0, keepdim=True)
     misfit = params.conditions * (code[:, :kept] - wanted).square().sum(1)
     misfit = misfit + params.shape * (shape - _shape(shrink(face, SIDE), networks)).square().sum(1)
     misfit = misfit + params.apart * F.cosine_similarity(code[:, kept:], common)
@@ -75,16 +74,6 @@ def cast(
     own = code[best, kept:] - params.common * common
     rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
     return torch.cat([wanted, rest * F.normalize(own, dim=1)], dim=1), w[best][None]
-
-
-def _common(kept: Tensor, keyed: Tensor, wanted: Tensor) -> Tensor:
-    """What people have in common whose kept coordinates are these: of [n, k] and [n, c], at [1, k], by ridge
-    regression, [1, c]."""
-    middle = kept.mean(0, keepdim=True)
-    around = kept - middle
-    ridge = RIDGE * torch.eye(kept.shape[1], dtype=kept.dtype, device=kept.device)
-    slopes = torch.linalg.solve(around.T @ around + ridge, around.T @ keyed)
-    return keyed.mean(0, keepdim=True) + (wanted - middle) @ slopes
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:

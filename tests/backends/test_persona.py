@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from anonface.backends.ifadit import IFADIT
-from anonface.backends.persona import CastParams, _common, cast, styles
+from anonface.backends.persona import CastParams, cast, styles
 from anonface.models.identity import KEPT
 
 FEW = CastParams(people=4, common=0.0)
@@ -67,17 +67,6 @@ def test_the_shape_of_the_photos_face_decides_with(backend):
         return {float(cast(hidden, KEPT, x, backend.networks, mapping, params)[0][0, KEPT]) for x in photos}
 
     assert len(people(blind)) == 1 < len(people(keen))
-
-
-def test_what_such_people_have_in_common_is_left_out():
-    rng = torch.Generator().manual_seed(4)
-    kept = 0.1 * torch.randn(32, 2, generator=rng) + torch.tensor([[0.3, -0.1]])
-    shared, along = torch.randn(1, 50, generator=rng), torch.randn(2, 50, generator=rng)
-    keyed = shared + kept @ along + 0.1 * torch.randn(32, 50, generator=rng)
-    wanted = torch.tensor([[0.4, 0.0]])
-    found, plain = _common(kept, keyed, wanted), keyed.mean(0, keepdim=True)
-    truth = shared + wanted @ along
-    assert float((found - truth).norm()) < 0.7 * float((plain - truth).norm())
 
 
 def test_two_codes_are_further_apart_without_it(backend):
