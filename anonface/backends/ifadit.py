@@ -38,7 +38,6 @@ from anonface.models.attributes import AttributeEncoder, IdentityCompensation, L
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import CONDITIONS, KEPT, IdentityEncoder
-from anonface.models.latent_editing import LENT
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
@@ -48,6 +47,8 @@ COMPENSATION = Kind("compensation", 0.5, 0.25)
 SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.0218, 0.0166, 0.0099]).double()
 SPREAD = SPREAD.repeat_interleave(26)
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
+# How much of the compensation each latent of a disguise starts with: pose and light wholly, features by half.
+LENT = torch.tensor([1.0] * 4 + [0.5] * 6 + [1.0] * 7)
 SHAPED, TRUNCATION = slice(3, 10), 0.7  # latents of features; how far those of anybody go from the mean face's
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
 
@@ -194,18 +195,16 @@ class IFADIT:
         code, hidden, given = self.embed(face), self.hide(face, key), face
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
-        target, style = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
-        meant = _Meant(code, hidden)
+        target, _ = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
+        w, meant = self.latents(small, target), _Meant(code, hidden)
         if self.settings.refine:
-            own = mapper.to_u(self.latents(small, code.to(target)))
+            own = mapper.to_u(self.latents(small, code.to(w)))
             change = compensation(own, small, cover, small, self.networks, self.compensating)
             meant.own = compensated(own, change)
-            w = mapper.to_w(_played(meant.own, mapper.to_u(style[:, None].expand_as(own))))
+            w = mapper.to_w(compensated(mapper.to_u(w), LENT.to(w)[:, None] * change))
             nobody = F.normalize(target * (torch.arange(target.shape[1]) < KEPT).to(target), dim=1)
             common = self.latents(small, nobody)
             w = refine(w, small, cover, target, self.networks, self.disguise, common)
-        else:
-            w = self.latents(small, target)
         self._meant.keep(given, key, meant)
         return self._drawn(w, face, mask)
 
@@ -305,9 +304,8 @@ class IFADIT:
     @torch.inference_mode()
     def heard(self, face: Tensor) -> list[watermark.Reading]:
         """What the watermark of a finished face says in its channels: the code, the compensation, the detail."""
-        numbers = COMPENSATION.length(self.networks.mapper.params.n_latents * COORDINATES)
-        details = detail.lengths(watermark.is_grey(face))
-        return watermark.read(face.to(self.device), KEPT + len(SPREAD), numbers, details)
+        rest = COMPENSATION.length(len(LENT) * COORDINATES), detail.lengths(watermark.is_grey(face))
+        return watermark.read(face.to(self.device), KEPT + len(SPREAD), *rest)
 
     @torch.inference_mode()
     def embed(self, faces: Tensor) -> Tensor:
@@ -325,9 +323,3 @@ class IFADIT:
         # a 256-px crop gets the 512-px head too, shrunk: it is the better one
         render = self.networks.generator.synthesize(w, max(FINEST_HEAD, face.shape[-1]))
         return match_tones(shrink(render, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
-
-
-def _played(own: Tensor, person: Tensor) -> Tensor:
-    """Whitened latents [1, n, 512] of a photo's face with the features of a person like them, as far as LENT says."""
-    lent = F.pad(own.new_tensor(LENT), (0, own.shape[1] - len(LENT)))[:, None]
-    return (1 - lent).clamp_min(0) * own + lent * person

@@ -39,13 +39,13 @@ class CastParams:
 
     people: int = 32
     conditions: float = 3.0
-    shape: float = 10.0
+    shape: float = 20.0
     apart: float = 0.2
     common: float = 1.0
 
 
 USUAL = CastParams()
-QUICK = CastParams(people=4, conditions=2.0, apart=0.0, common=0.0)  # too few to tell what they have in common
+QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)  # too few to tell what they have in common
 
 
 @torch.no_grad()

@@ -59,17 +59,17 @@ class RefineParams:
 
     steps: int = 20
     side: int = 256
-    rate: float = 0.06
+    rate: float = 0.055
     own: float = 0.8
     fine: float = 0.5
     stay: float = 2.0
-    identity: float = 8.0
+    identity: float = 6.0
     leave: float = 5.0
     conditions: float = 40.0
     colour: float = 2.0
-    landmarks: float = 40.0
-    expression: float = 160.0
-    gaze: float = 10.0
+    landmarks: float = 60.0
+    expression: float = 240.0
+    gaze: float = 20.0
     forehead: float = 10.0
     layout: float = 0.5
     face: float = 6.0
