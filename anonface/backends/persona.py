@@ -45,7 +45,8 @@ class CastParams:
 
 
 USUAL = CastParams()
-QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)  # too few to tell what they have in common
+# too few to tell what they have in common
+QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
 
 
 @torch.no_grad()
