@@ -21,13 +21,16 @@ from anonface.faces.blend import composite
 from anonface.models.identity import IdentityEncoder
 
 COORDINATES = 32  # of a latent's principal ones, the first
+SLOW = 7  # px across, of the blur that fine detail does not survive, on a side of 256
 
 
 @dataclass(frozen=True)
 class CompensationParams:
     """Steps, the render side in px, Adam's rate in whitened latents, and the weight of each loss.
 
-    ``far`` is that of squared differences beside absolute ones, which ``pixels`` weighs; ``stay`` keeps it small.
+    ``far`` is that of squared differences beside absolute ones, which ``pixels`` weighs. ``fine`` weighs absolute ones
+    of what a blur takes away: slow waves can be said beside it (``detail.py``), fine ones nowhere. ``stay`` keeps it
+    small.
     """
 
     steps: int = 25
@@ -35,6 +38,7 @@ class CompensationParams:
     rate: float = 0.08
     pixels: float = 8.0
     far: float = 20.0
+    fine: float = 20.0
     identity: float = 1.5
     stay: float = 0.02
 
@@ -81,7 +85,11 @@ def compensation(
         render = networks.draw(compensated(base, change), params.side)
         toned = match_tones(render, tones, mask)
         error = toned - face
-        loss = (weight * (params.pixels * error.abs() + params.far * error.square())).mean()
+        apart = params.pixels * error.abs() + params.far * error.square()
+        if params.fine:
+            slow = F.avg_pool2d(error, SLOW, 1, SLOW // 2, count_include_pad=False)
+            apart = apart + params.fine * (error - slow).abs()
+        loss = (weight * apart).mean()
         seen = networks.encoder(composite(face, toned, mask))
         loss = loss + params.identity * (1 - F.cosine_similarity(seen, code)).mean()
         loss = loss + params.stay * change.square().mean()

@@ -58,12 +58,12 @@ class IFADITSettings:
     """What one photo's recovery must repeat.
 
     Attributes:
-        refine: refinement steps of a disguise; a compensation takes three fifths as many, and half as many when the
-            photo is finished; a face restored without one half as many again. 0 is the networks alone.
+        refine: refinement steps of a disguise; a compensation takes three fifths as many, and three quarters as
+            many when the photo is finished; a face restored without one half as many again. 0 is the networks alone.
         free: which of CONDITIONS the key may change, comma-separated; the others stay as they are.
     """
 
-    refine: int = 20
+    refine: int = 24
     free: str = ""
 
     @classmethod
@@ -148,7 +148,7 @@ class IFADIT:
         )
         self.keygen = KeyGen(self.flow.params)
         self.disguise, self.restoration = DISGUISE, RESTORE
-        self.compensating, self.finishing = CompensationParams(), CompensationParams(rate=0.05)
+        self.compensating, self.finishing = CompensationParams(fine=0.0), CompensationParams(rate=0.1)
         self._meant: Memory[_Meant] = Memory()
         self._pace()
 
@@ -158,7 +158,7 @@ class IFADIT:
         self.casting = USUAL if steps else QUICK
         self.disguise = replace(self.disguise, steps=steps)
         self.compensating = replace(self.compensating, steps=steps * 3 // 5)
-        self.finishing = replace(self.finishing, steps=steps // 2)
+        self.finishing = replace(self.finishing, steps=steps * 3 // 4)
         self.restoration = replace(self.restoration, steps=steps * 3 // 2)
 
     def parameters(self) -> dict[str, Parameter]:

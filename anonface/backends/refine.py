@@ -63,9 +63,9 @@ class RefineParams:
     own: float = 0.8
     fine: float = 0.5
     stay: float = 2.0
-    identity: float = 6.0
+    identity: float = 9.0
     leave: float = 5.0
-    conditions: float = 40.0
+    conditions: float = 60.0
     colour: float = 2.0
     landmarks: float = 60.0
     expression: float = 240.0
