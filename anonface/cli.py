@@ -57,6 +57,7 @@ ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
+EFFORTS = {"fast": 0, "balanced": 24, "best": 40}  # refinement steps
 QUICK_PHOTOS, QUICK_KEYS, QUICK_RECOVER_KEYS = 40, 2, 1  # of an evaluation in half an hour
 
 app = typer.Typer(
@@ -104,7 +105,7 @@ Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Optimisation steps a face; default 20, at recovery the record's, and as many again to find what a"
+        help="Optimisation steps a face; default 24, at recovery the record's, and as many again to find what a"
         " recovery will need, which takes none itself if all can be read. 0: the networks alone.",
     ),
 ]
@@ -125,7 +126,11 @@ Free = Annotated[
     typer.Option(metavar="sex,age,tone", help="Of ifadit: what the key may change too; else sex, age, tone are kept."),
 ]
 Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
-Quality = Annotated[int | None, typer.Option(min=1, max=100, help="Of JPEG; default 95. Others are lossless.")]
+Quality = Annotated[
+    Literal["fast", "balanced", "best"] | None,
+    typer.Option(help="Instead of --refine: of ifadit, 0, 24 (the default) or 40 steps."),
+]
+JpegQuality = Annotated[int | None, typer.Option(min=1, max=100, help="Default 95. Other formats are lossless.")]
 KeepMetadata = Annotated[
     bool,
     typer.Option("--keep-metadata", help="Keep how it was taken: exposure, lens, density; no place, date, device."),
@@ -430,6 +435,7 @@ def anonymize(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    quality: Quality = None,
     free: Free = None,
     model: Model = None,
     transform: Transform = None,
@@ -447,7 +453,7 @@ def anonymize(
     ] = "fail",
     name: Name = None,
     format: Format = None,
-    quality: Quality = None,
+    jpeg_quality: JpegQuality = None,
     keep_metadata: KeepMetadata = False,
     overwrite: Overwrite = False,
     skip_existing: SkipExisting = False,
@@ -468,7 +474,7 @@ def anonymize(
         raise UsageError("--stateless stores no record, so there is none to write into a --sidecar")
     boxes = [_box(text) for text in box or ()]
     jobs = batch.plan(paths, "anonymize", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
-    _check_quality(quality, jobs)
+    _check_jpeg(jpeg_quality, jobs)
     if boxes and len(jobs) > 1:
         raise UsageError("--box belongs to one photo", "anonymize that photo alone")
     if sheet:
@@ -481,14 +487,16 @@ def anonymize(
         "boxes": boxes,
         "faces": _chosen(faces),
         "faceless": no_face == "copy",
-        "quality": quality or batch.QUALITY,
+        "quality": jpeg_quality or batch.QUALITY,
         "keep_metadata": keep_metadata,
         "max_pixels": max_pixels,
     }
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     _spare([key_file, passphrase_file], [report, sheet, *(file for job in jobs for file in job.outputs)])
     own = _own_settings(free, model, transform, steps, compiled)
-    engine = EngineSettings(backend, device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
+    engine = EngineSettings(
+        backend, device, detector, parser, _effort(refine, quality), batch_size, keep_faces, max_pixels, own
+    )
     order = Order(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers)
     code, outcomes = _do(ctx, jobs, _anonymizing, keys, engine, options, order)
     if sheet and (done := [outcome.job for outcome in outcomes if outcome.state in ("done", "copied")]):
@@ -533,7 +541,7 @@ def recover(
     keep_faces: KeepFaces = None,
     name: Name = None,
     format: Format = None,
-    quality: Quality = None,
+    jpeg_quality: JpegQuality = None,
     overwrite: Overwrite = False,
     skip_existing: SkipExisting = False,
     resume: Resume = False,
@@ -560,14 +568,14 @@ def recover(
     if not stateless and (transform or steps):
         raise UsageError("the record says how it was done", "--transform and --steps go with --stateless")
     jobs = batch.plan(paths, "recover", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
-    _check_quality(quality, jobs)
+    _check_jpeg(jpeg_quality, jobs)
     options = {
         "unsealed": seal == "none",
         "decoy": decoy,
         "stateless": stateless,
         "original_suffix": not jobs[0].named,
         "faces": _chosen(faces),
-        "quality": quality or batch.QUALITY,
+        "quality": jpeg_quality or batch.QUALITY,
         "max_pixels": max_pixels,
     }
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
@@ -597,11 +605,20 @@ def _check_options(overwrite: bool, skip_existing: bool, offline: bool) -> None:
         os.environ["ANONFACE_OFFLINE"] = "1"
 
 
-def _check_quality(quality: int | None, jobs: Sequence[Job]) -> None:
+def _effort(refine: int | None, quality: str | None) -> int | None:
+    """The refinement steps that were asked for, as a number or a word."""
+    if refine is not None and quality:
+        raise UsageError("--quality stands for a number of --refine steps", "give one of the two")
+    return EFFORTS[quality] if quality else refine
+
+
+def _check_jpeg(quality: int | None, jobs: Sequence[Job]) -> None:
     from anonface.batch import FORMATS
 
     if quality and all(FORMATS.get(job.target.suffix.lower()) != "jpeg" for job in jobs):
-        raise UsageError("only JPEG knows a --quality, PNG and WebP are lossless", "--format jpeg, or no --quality")
+        raise UsageError(
+            "only JPEG knows a --jpeg-quality, PNG and WebP are lossless", "--format jpeg, or no --jpeg-quality"
+        )
 
 
 def _box(text: str) -> tuple[float, float, float, float]:
@@ -1324,6 +1341,7 @@ def evaluate(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    quality: Quality = None,
     free: Free = None,
     model: Model = None,
     transform: Transform = None,
@@ -1427,7 +1445,12 @@ def evaluate(
                 look=Cache(cache, judges).original if cache else None,
             )
         settings = EngineSettings(
-            backend, device, detector, parser, refine, own=_own_settings(free, model, transform, steps)
+            backend,
+            device,
+            detector,
+            parser,
+            _effort(refine, quality),
+            own=_own_settings(free, model, transform, steps),
         )
         if beside is not None:
             ground = {"judges": judges, "originals": originals, "limit": limit, "split": split}

@@ -130,7 +130,7 @@ class LatentEditingBackend(published.WithoutSettings):
         image = face.to(self.device)
         codes, features = self.networks.encoder(image)
         self._said.keep(face, key, ())  # what is said of it is found anew
-        hidden = self.networks.edit(codes, self._vectors(key))
+        hidden = self.networks.disguise(codes, self._vectors(key))
         return self._drawn(hidden, features, image, mask.to(self.device))
 
     def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:

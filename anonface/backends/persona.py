@@ -92,13 +92,17 @@ def _signs(count: int) -> tuple[Tensor, Tensor]:
 
 
 def _shape(face: Tensor, networks: Networks) -> Tensor:
-    """How far a mouth is open, how wide it is, how much its corners hang, how long and how broad the face is, [1, 5].
+    return proportions(mesh_in_crop(networks.landmarks, face))
+
+
+def proportions(mesh: Tensor) -> Tensor:
+    """Landmarks [B, 468, 2] -> how far a mouth is open, how wide it is, how much its corners hang, how long and how
+    broad the face is, [B, 5].
 
     In distances of the outer corners of the eyes; all but the first count by half.
     """
-    mesh = mesh_in_crop(networks.landmarks, face)[0]
-    between = lambda a, b: (mesh[a] - mesh[b]).norm()  # noqa: E731
-    hanging = (mesh[list(CORNERS)].mean(0) - mesh[INNER_LIPS[0]])[1]
-    long = (mesh[CHIN] - mesh[list(OUTER_EYES)].mean(0)).norm()
+    between = lambda a, b: (mesh[:, a] - mesh[:, b]).norm(dim=1)  # noqa: E731
+    hanging = (mesh[:, list(CORNERS)].mean(1) - mesh[:, INNER_LIPS[0]])[:, 1]
+    long = (mesh[:, CHIN] - mesh[:, list(OUTER_EYES)].mean(1)).norm(dim=1)
     rest = torch.stack([between(*CORNERS), hanging, long, between(*CHEEKS)]) / 2
-    return torch.cat([between(*INNER_LIPS)[None], rest])[None] / between(*OUTER_EYES)
+    return torch.cat([between(*INNER_LIPS)[None], rest]).T / between(*OUTER_EYES)[:, None]

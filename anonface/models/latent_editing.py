@@ -27,6 +27,9 @@ CODES = sum(LEVELS.values())
 # How far from the mean face the key's person goes in each code at first: in those where features lie, more than pose
 # and light, and beyond what that person is, because sex, age and layout then draw everybody together again.
 LENT = (0.0, 0.4, 0.9, 0.9, 1.15, 1.15, 1.15, 1.15, 0.6, 0.4, 0.0, 0.0, 0.0, 0.0)
+# In which codes two keys' people are parted and attributes held: where features lie, not pose or light.
+SHAPED, APART = slice(2, 9), 1.5
+HELD, READINGS = 128, 9  # coordinates of each of these off which attributes are read, and how many those are
 FAINT = 0.1  # of usual weights, with which layers begin that add to a shortcut
 
 
@@ -105,8 +108,11 @@ class LatentEditor(nn.Module):
         super().__init__()
         self.disentangler, self.rewriter, self.retention = disentangler, rewriter, retention
         self.kept, self.lent = (nn.Parameter(share.repeat(1, width)) for share in shares())
+        self.register_buffer("readings", torch.zeros(SHAPED.stop - SHAPED.start, min(HELD, width), READINGS))
         # one a convolution; at 0 the generator draws as if there were no maps
         self.strength = nn.Parameter(torch.zeros(len(SIDES), 2))
+
+    readings: Tensor
 
     def split(self, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Codes [B, 14, 512] -> identity and attributes, whose sum they are (DBAF 4)."""
@@ -117,6 +123,18 @@ class LatentEditor(nn.Module):
         """Identity [B, 14, 512] under a key vector a level [B, 3, 512] -> another identity, phi of DBAF 19-23."""
         key = every_code(key)
         return self.lent * key + self.rewriter(torch.cat([key, identity], dim=2))
+
+    def held(self, change: Tensor) -> Tensor:
+        """Of a change of codes [B, 14, 512] the least part that reads as all of it does, [B, 14, 512].
+
+        ``readings`` read apparent sex, age and tone and the shape of the mouth off codes: they lie along lines there.
+        """
+        codes, count, _ = self.readings.shape
+        lines = self.readings.flatten(0, 1)
+        told = change[:, SHAPED, :count].flatten(1) @ lines @ torch.linalg.pinv(lines, rtol=1e-3)
+        part = torch.zeros_like(change)
+        part[:, SHAPED, :count] = told.unflatten(1, (codes, count))
+        return part
 
     def details(self, features: Features) -> Details:
         """What of the features goes into the generator, where its baked noise stands."""
@@ -138,6 +156,14 @@ class FaceEditor(nn.Module):
         """Codes [B, 14, 512] under a key vector a level [B, 3, 512] -> codes of somebody else (DBAF 19-23)."""
         identity, attributes = self.editor.split(codes)
         return attributes + self.editor.rewrite(identity, key)
+
+    def disguise(self, codes: Tensor, key: Tensor) -> Tensor:
+        """Codes of somebody else as :meth:`edit` makes them, further from what all keys make of this face, and with
+        the sex, age, tone and mouth that are read off the codes given."""
+        usual = self.edit(codes, torch.zeros_like(key))  # keys are spread about 0
+        hidden = self.edit(codes, key)
+        hidden[:, SHAPED] = usual[:, SHAPED] + APART * (hidden - usual)[:, SHAPED]
+        return hidden + self.editor.held(codes - hidden)
 
     def render(self, codes: Tensor, features: Features, size: int) -> Tensor:
         """Codes, with what is kept of the features, -> faces [B, 3, size, size] in about [-1, 1] (DBAF 9, 24-28)."""

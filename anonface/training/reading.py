@@ -17,10 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anonface.backends.latent_editing import ENCODER
+from anonface.backends.persona import proportions
 from anonface.backends.refine import LandmarkNetwork, mesh_in_crop
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import InversionEncoder
-from anonface.models.latent_editing import CODES, cast
+from anonface.models.latent_editing import CODES, HELD, READINGS, SHAPED, cast
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.adversarial import contest
 from anonface.training.data import HELD_OUT, draw_latents, recompressed, relit, rounded
@@ -230,15 +231,22 @@ class CodeJudge(nn.Module):
         return self.layers(codes[..., : self.components].flatten(1))[:, 0]
 
 
-def linear_conditions(codes: Tensor, identity: Tensor, ridge: float = 300.0) -> Tensor:
-    """What reads a code's kept coordinates off latents [N, 14, C], by ridge regression: [14 * C + 1, KEPT].
+def linear_readings(codes: Tensor, wanted: Tensor, ridge: float = 300.0) -> Tensor:
+    """What reads numbers [N, n] off latents [N, k, C], by ridge regression: [k * C + 1, n].
 
     Sex, age and tone lie along lines of latents; a deep reader of so few faces finds them less surely.
     """
     told = F.pad(codes.flatten(1).double(), (0, 1), value=1.0)
-    wanted = identity[:, :KEPT].double()
     weight = ridge * torch.eye(told.shape[1], dtype=torch.float64, device=told.device)
-    return torch.linalg.solve(told.T @ told + weight, told.T @ wanted).float()
+    return torch.linalg.solve(told.T @ told + weight, told.T @ wanted.double()).float()
+
+
+def attribute_lines(codes: Tensor, identity: Tensor, mesh: Tensor) -> Tensor:
+    """An editor's ``readings``: of latents [N, 14, 512] and what their faces show."""
+    mouth = proportions(mesh)[:, : READINGS - KEPT]
+    some = codes[:, SHAPED, :HELD]
+    lines = linear_readings(some, torch.cat([identity[:, :KEPT], mouth], dim=1))[:-1]
+    return lines.unflatten(0, some.shape[1:])
 
 
 class ReadEditing(Objective):
@@ -266,7 +274,9 @@ class ReadEditing(Objective):
         self.components = min(reader.components, codes.shape[2])
         self.judge = CodeJudge(self.components).to(codes.device)
         learnt = slice(0, len(codes) - HELD_OUT)
-        self.conditions = linear_conditions(codes[learnt, :, : self.components], bank.identity[learnt])
+        self.conditions = linear_readings(codes[learnt, :, : self.components], bank.identity[learnt, :KEPT])
+        editor = editing.networks.editor
+        editor.readings.copy_(attribute_lines(codes[learnt], bank.identity[learnt], bank.mesh[learnt]))
 
     def modules(self) -> dict[str, nn.Module]:
         return {**self.editing.modules(), f"{self.editing.name}-codes": self.judge}

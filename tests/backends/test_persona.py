@@ -69,7 +69,7 @@ def test_the_shape_of_the_photos_face_decides_with(backend):
     assert len(people(blind)) == 1 < len(people(keen))
 
 
-def test_two_codes_are_further_apart_without_it(backend):
+def test_two_codes_are_further_apart_without_what_people_have_in_common(backend):
     shown, mapping = face(backend, 5), backend.keygen.mapping
 
     def alike(params: CastParams) -> float:
@@ -78,3 +78,17 @@ def test_two_codes_are_further_apart_without_it(backend):
 
     some = replace(FEW, people=12, apart=0.0)
     assert alike(replace(some, common=1.0)) < alike(some) - 0.03
+
+
+def test_somebody_little_like_the_others_is_preferred(backend):
+    shown, mapping = face(backend, 5), backend.keygen.mapping
+    some = replace(FEW, people=12, conditions=0.0, shape=0.0)
+    with torch.inference_mode():
+        drawn = mapping(styles(code(1), 12))
+        people = backend.networks.encoder(backend.networks.generator.synthesize(drawn[:, None], 256))[:, KEPT:]
+    usual = F.cosine_similarity(people, people.mean(0, keepdim=True))
+    chosen = [
+        cast(code(1), KEPT, shown, backend.networks, mapping, replace(some, apart=apart))[1] for apart in (1.0, -1.0)
+    ]
+    assert torch.allclose(chosen[0][0], drawn[usual.argmin()], atol=1e-5)
+    assert torch.allclose(chosen[1][0], drawn[usual.argmax()], atol=1e-5)

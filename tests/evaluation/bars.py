@@ -23,7 +23,7 @@ from anonface.pipeline import Engine as Shipped
 FILE = Path(__file__).with_suffix(".json")
 COMMAND = "python tests/evaluation/bars.py"
 FACES, REFINE = 12, 4
-PLAN = Plan(keys=1, attack_keys=0)
+PLAN = Plan(keys=2, attack_keys=0)  # of one key a face the wrong keys' mean is uncertain by 0.03
 
 # How much worse a figure may become. The means hardly move between machines: other processors and releases of torch
 # round differently, and refinement carries that on. One of the twelve faces may be missed by a detector.
@@ -32,6 +32,7 @@ TOLERANCES = {
     "right key, from pixels: mean distance": 0.03,
     "wrong key, random: mean distance": 0.03,
     "wrong key, one bit: mean distance": 0.03,
+    "two keys: mean distance": 0.03,
     "landmark shift, 68 points": 0.4,
     "face found again by dlib": 0.09,
 }

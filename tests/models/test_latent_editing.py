@@ -10,7 +10,17 @@ from torch import Tensor
 from anonface.models.dbaf import DBAF, DBAFParams
 from anonface.models.hford import HFORD, HFORDParams
 from anonface.models.inversion import CODE_OF_LATENT, WIDTHS, InversionEncoder, InversionParams
-from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor, MultiHeadAttention, by_level, cast
+from anonface.models.latent_editing import (
+    APART,
+    CODES,
+    LEVELS,
+    SHAPED,
+    FaceEditor,
+    LatentEditor,
+    MultiHeadAttention,
+    by_level,
+    cast,
+)
 from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams
 
 SIZE = 8  # numbers of a code, and channels of the generator
@@ -180,3 +190,31 @@ def test_the_encoder_adds_every_code_to_the_first_and_knows_the_generator_s_plac
 def test_levels_are_the_papers() -> None:
     parts = by_level(torch.arange(CODES, dtype=torch.float32).view(1, CODES, 1) + 1)
     assert [(int(part[0, 0, 0]), int(part[0, -1, 0])) for part in parts] == [(1, 4), (5, 8), (9, 14)]
+
+
+@torch.no_grad()
+def test_disguises_of_two_keys_are_further_apart_than_edits(editor: LatentEditor) -> None:
+    networks, codes = small(editor), torch.randn(1, CODES, SIZE)
+    first, second = torch.randn(2, 1, 3, SIZE)
+    edits = networks.edit(codes, first) - networks.edit(codes, second)
+    disguises = networks.disguise(codes, first) - networks.disguise(codes, second)
+    factor = torch.ones(CODES, 1)
+    factor[SHAPED] = APART
+    torch.testing.assert_close(disguises, factor * edits)
+
+
+@torch.no_grad()
+def test_a_disguise_reads_as_the_face_did(editor: LatentEditor) -> None:
+    torch.nn.init.normal_(editor.readings)
+    networks, codes, key = (
+        small(editor).double(),
+        torch.randn(2, CODES, SIZE).double(),
+        torch.randn(2, 3, SIZE).double(),
+    )
+    read = lambda some: some[:, SHAPED].flatten(1) @ editor.readings.flatten(0, 1)  # noqa: E731
+    torch.testing.assert_close(read(networks.disguise(codes, key)), read(codes))
+    assert not torch.allclose(read(networks.edit(codes, key)), read(codes), atol=0.5)
+    change = torch.randn(2, CODES, SIZE).double()
+    held = editor.held(change)
+    torch.testing.assert_close(editor.held(held), held)  # the least change, of which nothing is to spare
+    assert float(held.norm()) < float(change.norm()) and not held[:, : SHAPED.start].any()
