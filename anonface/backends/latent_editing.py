@@ -3,9 +3,10 @@
     anonymize   X'' = G(A + phi([P, I]), M^)       of the photo             (DBAF 19 and 24, HFORD III-B)
     recover     the same, of the anonymized photo, under the same key       (DBAF 21 and 26)
 
-A key is three vectors, one a level of the codes. To encode an anonymized photo anew brings a person back only roughly;
-so the finished photo says, in a watermark under a keyed veil, what has to be added to the codes that come back
-(``compensate.py``), and to the face that they draw (``detail.py``).
+A key is three vectors, one a level of the codes. A disguise goes further from what all keys make of a face than the
+papers' edit does, and holds attributes where they are read (``FaceEditor.disguise``). To encode an anonymized photo
+anew brings a person back only roughly; so the finished photo says, in a watermark under a keyed veil, what has to be
+added to the codes that come back (``compensate.py``), and to the face that they draw (``detail.py``).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ CODES = sum(LEVELS.values())
 # and light, and beyond what that person is, because sex, age and layout then draw everybody together again.
 LENT = (0.0, 0.4, 0.9, 0.9, 1.15, 1.15, 1.15, 1.15, 0.6, 0.4, 0.0, 0.0, 0.0, 0.0)
 # In which codes two keys' people are parted and attributes held: where features lie, not pose or light.
-SHAPED, APART = slice(2, 9), 1.5
+SHAPED, APART = slice(2, 9), 1.25
 HELD, READINGS = 128, 9  # coordinates of each of these off which attributes are read, and how many those are
 FAINT = 0.1  # of usual weights, with which layers begin that add to a shortcut
 

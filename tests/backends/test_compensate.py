@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
+from anonface.backends.compensate import COORDINATES, SLOW, CompensationParams, compensated, compensation
 from anonface.backends.ifadit import IFADIT
 from anonface.backends.refine import match_tones
 
@@ -39,6 +39,23 @@ def test_a_few_steps_draw_the_face_and_later_ones_go_on_from_there(backend):
     assert error(further) < error(change)
     larger = (F.interpolate(x, scale_factor=2) for x in (face, mask, face))
     torch.testing.assert_close(compensation(base, *larger, networks, few), change, atol=2e-2, rtol=0)
+
+
+def test_fine_detail_counts_the_more_the_more_it_weighs(backend):
+    networks, mask = backend.networks, torch.ones(1, 1, 256, 256)
+    z = torch.randn(1, 512, generator=torch.Generator().manual_seed(5))
+    with torch.inference_mode():
+        face = networks.generator.synthesize(backend.keygen.mapping(z)[:, None], 256).clamp(-1, 1).clone()
+    base = networks.mapper.to_u(backend.latents(face, backend.embed(face)))
+
+    @torch.no_grad()
+    def fine_error(weight: float) -> float:
+        change = compensation(base, face, mask, face, networks, CompensationParams(steps=8, fine=weight))
+        render = networks.generator.synthesize(networks.mapper.to_w(compensated(base, change)), 256)
+        error = match_tones(render, face, mask) - face
+        return float((error - F.avg_pool2d(error, SLOW, 1, SLOW // 2)).abs().mean())
+
+    assert fine_error(100.0) < 0.99 * fine_error(0.0)
 
 
 def test_it_touches_the_first_coordinates_alone():
