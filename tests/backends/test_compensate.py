@@ -48,10 +48,10 @@ def test_fine_detail_counts_the_more_the_more_it_weighs(backend):
         face = networks.generator.synthesize(backend.keygen.mapping(z)[:, None], 256).clamp(-1, 1).clone()
     base = networks.mapper.to_u(backend.latents(face, backend.embed(face)))
 
-    @torch.no_grad()
     def fine_error(weight: float) -> float:
         change = compensation(base, face, mask, face, networks, CompensationParams(steps=8, fine=weight))
-        render = networks.generator.synthesize(networks.mapper.to_w(compensated(base, change)), 256)
+        with torch.no_grad():
+            render = networks.generator.synthesize(networks.mapper.to_w(compensated(base, change)), 256)
         error = match_tones(render, face, mask) - face
         return float((error - F.avg_pool2d(error, SLOW, 1, SLOW // 2)).abs().mean())
 
