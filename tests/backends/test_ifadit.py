@@ -7,8 +7,9 @@ import torch.nn.functional as F
 
 from anonface.backends.base import build
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.ifadit import CLEAR, IFADIT, KeyGen
+from anonface.backends.ifadit import CLEAR, IFADIT, IFADITSettings, KeyGen
 from anonface.backends.message import LEGIBLE
+from anonface.cli import EFFORTS
 from anonface.errors import UsageError
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.models.identity import KEPT
@@ -152,3 +153,7 @@ def test_one_bit_of_the_key_changes_everything_it_draws():
     a, b = drawn.mix.flatten(1)
     assert abs(float(a @ b / (a.norm() * b.norm()))) < 0.1
     assert float((drawn.k[0] - drawn.k[1]).norm() / drawn.k.norm(dim=1).mean()) > 0.5
+
+
+def test_the_default_is_what_the_command_calls_balanced():
+    assert EFFORTS["balanced"] == IFADITSettings().refine
