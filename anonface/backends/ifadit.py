@@ -30,7 +30,7 @@ from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_gener
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import LEGIBLE, Kind
-from anonface.backends.persona import QUICK, USUAL, cast
+from anonface.backends.persona import QUICK, STRANGER, USUAL, cast
 from anonface.backends.refine import DISGUISE, RESTORE, Networks, match_tones, refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
@@ -49,7 +49,7 @@ SPREAD = SPREAD.repeat_interleave(26)
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
 # How much of the compensation each latent of a disguise starts with: pose and light wholly, features by half.
 LENT = torch.tensor([1.0] * 4 + [0.5] * 6 + [1.0] * 7)
-SHAPED, TRUNCATION = slice(3, 10), 0.7  # latents of features; how far those of anybody go from the mean face's
+SHAPED = slice(3, 10)  # latents of features
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
 
 
@@ -268,9 +268,8 @@ class IFADIT:
         w = self.latents(watermark.without(face), target)
         if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's: in their pose, anybody
             small = shrink(face, self.resolution)
-            _, style = cast(target, KEPT, small, self.networks, self.keygen.mapping, QUICK)
-            mean = self.networks.mapper.mean
-            w[:, SHAPED] = mean + TRUNCATION * (style[:, None] - mean)
+            _, style = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
+            w[:, SHAPED] = style[:, None]
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
         if self.settings.refine and more.error > CLEAR:

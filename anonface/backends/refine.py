@@ -49,7 +49,9 @@ class RefineParams:
     itself only at ``own`` times their pace; those of fine detail, which can fool an encoder but are nobody's features,
     at ``fine`` times that of the others. ``stay`` draws them back to where they started.
 
-    ``leave`` pushes away from whom the photo shows and from what all keys would make of it, as far as the target does.
+    ``identity`` pulls until the cosine to the target is ``enough``: hard where a face lags behind, not at all where
+    somebody else is there already and more would only deceive the encoder. ``leave`` pushes away from whom the photo
+    shows and from what all keys would make of it, as far as the target does.
     ``conditions`` holds the code's kept coordinates, sex, age and skin tone, which weigh little in the cosine but much
     to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
@@ -63,11 +65,12 @@ class RefineParams:
     own: float = 0.8
     fine: float = 0.5
     stay: float = 2.0
-    identity: float = 9.0
-    leave: float = 5.0
-    conditions: float = 60.0
+    identity: float = 25.0
+    enough: float = 0.65
+    leave: float = 9.0
+    conditions: float = 100.0
     colour: float = 2.0
-    landmarks: float = 60.0
+    landmarks: float = 50.0
     expression: float = 240.0
     gaze: float = 20.0
     forehead: float = 10.0
@@ -77,7 +80,17 @@ class RefineParams:
 
 DISGUISE = RefineParams()
 RESTORE = RefineParams(
-    rate=0.05, own=0.7, stay=0.5, identity=2.5, leave=2, conditions=10, landmarks=80, expression=80, gaze=5, face=1
+    rate=0.05,
+    own=0.7,
+    stay=0.5,
+    identity=2.5,
+    leave=2,
+    conditions=10,
+    landmarks=80,
+    expression=80,
+    gaze=5,
+    face=1,
+    enough=1,
 )
 
 
@@ -144,7 +157,7 @@ def refine(
         toned = match_tones(render, face, mask)
         seen = look(composite(face, toned, mask), step)
         code = networks.encoder(seen)
-        loss = params.identity * (1 - F.cosine_similarity(code, target)).mean()
+        loss = params.identity * (params.enough - F.cosine_similarity(code, target)).clamp_min(0).mean()
         loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
         loss = loss + params.conditions * (code - target)[:, :KEPT].square().sum(1).mean()
         loss = loss + params.colour * ((toned - render) * mask).abs().mean() / mask.mean().clamp_min(0.05)
