@@ -29,7 +29,8 @@ CODES = sum(LEVELS.values())
 LENT = (0.0, 0.4, 0.9, 0.9, 1.15, 1.15, 1.15, 1.15, 0.6, 0.4, 0.0, 0.0, 0.0, 0.0)
 # In which codes two keys' people are parted and attributes held: where features lie, not pose or light.
 SHAPED, APART = slice(2, 9), 1.25
-HELD, READINGS = 128, 9  # coordinates of each of these off which attributes are read, and how many those are
+CAST = 0.5  # how far a disguise goes back from what training made of an edit to the person whom the key casts
+HELD, READINGS = 128, 21  # coordinates of each of these off which attributes are read, and how many those are
 FAINT = 0.1  # of usual weights, with which layers begin that add to a shortcut
 
 
@@ -127,7 +128,8 @@ class LatentEditor(nn.Module):
     def held(self, change: Tensor) -> Tensor:
         """Of a change of codes [B, 14, 512] the least part that reads as all of it does, [B, 14, 512].
 
-        ``readings`` read apparent sex, age and tone and the shape of the mouth off codes: they lie along lines there.
+        ``readings`` read apparent sex, age and tone, the shape of the mouth and how landmarks lie off codes: they lie
+        along lines there.
         """
         codes, count, _ = self.readings.shape
         lines = self.readings.flatten(0, 1)
@@ -158,11 +160,10 @@ class FaceEditor(nn.Module):
         return attributes + self.editor.rewrite(identity, key)
 
     def disguise(self, codes: Tensor, key: Tensor) -> Tensor:
-        """Codes of somebody else as :meth:`edit` makes them, further from what all keys make of this face, and with
-        the sex, age, tone and mouth that are read off the codes given."""
-        usual = self.edit(codes, torch.zeros_like(key))  # keys are spread about 0
-        hidden = self.edit(codes, key)
-        hidden[:, SHAPED] = usual[:, SHAPED] + APART * (hidden - usual)[:, SHAPED]
+        """Codes of somebody else: half :meth:`edit`'s and half the key's person's as cast, further from what all keys
+        make of this face, and with the sex, age, tone, mouth and layout that are read off the codes given."""
+        hidden, usual = (torch.lerp(self.edit(codes, k), cast(codes, k), CAST) for k in (key, torch.zeros_like(key)))
+        hidden[:, SHAPED] = usual[:, SHAPED] + APART * (hidden - usual)[:, SHAPED]  # keys are spread about 0
         return hidden + self.editor.held(codes - hidden)
 
     def render(self, codes: Tensor, features: Features, size: int) -> Tensor:

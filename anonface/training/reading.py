@@ -33,6 +33,8 @@ SIDE = 256  # px of the faces that are kept
 TONES = 16  # cells along the side, of the colours that are read
 UNLIKE = 0.25  # spread by which each code goes its own way, in whitened coordinates
 ENCODED_ANEW = 0.1  # spread by which codes differ that are read off the face that they drew
+MOUTH = 3  # of a face's proportions, those of the mouth
+LAYOUT_SPREAD = 0.3  # to which components of the landmarks are scaled, about that of the other readings
 CASTING = 6.0  # weight of how far codes are from those of the person whom the key casts
 R1 = 0.5  # weight of the judge's gradient penalty
 WITHIN = 3.0  # whitened coordinates beyond it are no face's
@@ -243,10 +245,12 @@ def linear_readings(codes: Tensor, wanted: Tensor, ridge: float = 300.0) -> Tens
 
 def attribute_lines(codes: Tensor, identity: Tensor, mesh: Tensor) -> Tensor:
     """An editor's ``readings``: of latents [N, 14, 512] and what their faces show."""
-    mouth = proportions(mesh)[:, : READINGS - KEPT]
+    known = torch.cat([identity[:, :KEPT], proportions(mesh)[:, :MOUTH]], dim=1)
+    points = mesh.flatten(1) - mesh.flatten(1).mean(0)
+    layout, _, _ = torch.linalg.svd(points, full_matrices=False)  # principal components
+    layout = LAYOUT_SPREAD * len(mesh) ** 0.5 * layout[:, : READINGS - known.shape[1]]
     some = codes[:, SHAPED, :HELD]
-    lines = linear_readings(some, torch.cat([identity[:, :KEPT], mouth], dim=1))[:-1]
-    return lines.unflatten(0, some.shape[1:])
+    return linear_readings(some, torch.cat([known, layout], dim=1))[:-1].unflatten(0, some.shape[1:])
 
 
 class ReadEditing(Objective):

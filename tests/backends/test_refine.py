@@ -1,16 +1,21 @@
 """The parts of refinement's losses, on made-up pictures."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 
 from anonface.backends.refine import (
     EXPRESSIVE,
+    Networks,
+    RefineParams,
     _above_brows,
     _contrast,
     _expression,
     _eyes_and_mouth,
     _not_face,
     match_tones,
+    refine,
 )
 from anonface.faces.align import BROWS
 from anonface.models.face_parser import CLASSES
@@ -95,3 +100,29 @@ def test_what_is_not_face_counts_within_the_mask_alone():
     )
     assert clean < 0.01 and hidden < 0.01 < 1 < worn
     assert abs(worn - 9 * 8 / 20) < 0.1  # nine nats on eight of the twenty rows
+
+
+class _Plain:
+    """Stands for generator, mapper, encoder, landmarks and parser: a latent's first numbers are a picture's colours."""
+
+    def synthesize(self, w, side):
+        return w[:, 0, :3, None, None].tanh().expand(-1, -1, side, side)
+
+    def to_u(self, w):
+        return w
+
+    to_w = to_u
+
+    def __call__(self, faces):
+        return F.normalize(F.pad(faces.mean((2, 3)), (0, 445)) + 0.01, dim=1)
+
+
+def test_a_face_near_enough_to_its_target_is_pulled_no_further():
+    plain, still, parsed = _Plain(), torch.rand(1, 468 * 3), torch.zeros(1, len(CLASSES), 8, 8)
+    networks = Networks(plain, plain, plain, lambda view: still, lambda faces: parsed)
+    w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
+    target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
+    alone = RefineParams(steps=3, side=64, leave=0, conditions=0)
+    led = lambda **how: refine(w, face, mask, target, networks, replace(alone, **how))  # noqa: E731
+    idle = led(identity=0)
+    assert torch.equal(led(enough=-1), idle) and not torch.equal(led(enough=1), idle)
