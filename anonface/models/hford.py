@@ -122,4 +122,11 @@ class HFORD(LatentEditor):
 
     def __init__(self, params: HFORDParams | None = None) -> None:
         p = params or HFORDParams()
-        super().__init__(IdentityDisentanglementModule(p), ConditionalMLP(p), AttributeRetentionModule(p), p.code)
+        super().__init__(
+            IdentityDisentanglementModule(p),
+            ConditionalMLP(p),
+            AttributeRetentionModule(p),
+            p.code,
+            person=0.5,
+            layout=12,
+        )

@@ -29,8 +29,7 @@ CODES = sum(LEVELS.values())
 LENT = (0.0, 0.4, 0.9, 0.9, 1.15, 1.15, 1.15, 1.15, 0.6, 0.4, 0.0, 0.0, 0.0, 0.0)
 # In which codes two keys' people are parted and attributes held: where features lie, not pose or light.
 SHAPED, APART = slice(2, 9), 1.25
-CAST = 0.5  # how far a disguise goes back from what training made of an edit to the person whom the key casts
-HELD, READINGS = 128, 21  # coordinates of each of these off which attributes are read, and how many those are
+HELD, READINGS = 128, 9  # coordinates of each of these off which attributes are read, and how many those are
 FAINT = 0.1  # of usual weights, with which layers begin that add to a shortcut
 
 
@@ -103,13 +102,24 @@ class LatentEditor(nn.Module):
         rewriter: identity and key side by side [B, 14, 1024] -> what is to be added to another identity [B, 14, 512].
         retention: features -> maps [B, 512, s, s] for s = 16, 32 and 64.
         width: coordinates of a code.
+        person: how far a disguise goes back from what training made of an edit to the person whom the key casts.
+        layout: how many components of the landmarks are read and held beside the attributes.
     """
 
-    def __init__(self, disentangler: nn.Module, rewriter: nn.Module, retention: nn.Module, width: int) -> None:
+    def __init__(
+        self,
+        disentangler: nn.Module,
+        rewriter: nn.Module,
+        retention: nn.Module,
+        width: int,
+        person: float = 0.0,
+        layout: int = 0,
+    ) -> None:
         super().__init__()
+        self.person = person
         self.disentangler, self.rewriter, self.retention = disentangler, rewriter, retention
         self.kept, self.lent = (nn.Parameter(share.repeat(1, width)) for share in shares())
-        self.register_buffer("readings", torch.zeros(SHAPED.stop - SHAPED.start, min(HELD, width), READINGS))
+        self.register_buffer("readings", torch.zeros(SHAPED.stop - SHAPED.start, min(HELD, width), READINGS + layout))
         # one a convolution; at 0 the generator draws as if there were no maps
         self.strength = nn.Parameter(torch.zeros(len(SIDES), 2))
 
@@ -160,9 +170,11 @@ class FaceEditor(nn.Module):
         return attributes + self.editor.rewrite(identity, key)
 
     def disguise(self, codes: Tensor, key: Tensor) -> Tensor:
-        """Codes of somebody else: half :meth:`edit`'s and half the key's person's as cast, further from what all keys
-        make of this face, and with the sex, age, tone, mouth and layout that are read off the codes given."""
-        hidden, usual = (torch.lerp(self.edit(codes, k), cast(codes, k), CAST) for k in (key, torch.zeros_like(key)))
+        """Codes of somebody else: those of :meth:`edit`, in part of the key's person as cast, further from what all
+        keys make of this face, and with the sex, age, tone, mouth and layout that are read off the codes given."""
+        hidden, usual = (
+            torch.lerp(self.edit(codes, k), cast(codes, k), self.editor.person) for k in (key, torch.zeros_like(key))
+        )
         hidden[:, SHAPED] = usual[:, SHAPED] + APART * (hidden - usual)[:, SHAPED]  # keys are spread about 0
         return hidden + self.editor.held(codes - hidden)
 

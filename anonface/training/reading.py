@@ -33,7 +33,7 @@ SIDE = 256  # px of the faces that are kept
 TONES = 16  # cells along the side, of the colours that are read
 UNLIKE = 0.25  # spread by which each code goes its own way, in whitened coordinates
 ENCODED_ANEW = 0.1  # spread by which codes differ that are read off the face that they drew
-MOUTH = 3  # of a face's proportions, those of the mouth
+MOUTH = READINGS - KEPT  # of a face's proportions, those of the mouth
 LAYOUT_SPREAD = 0.3  # to which components of the landmarks are scaled, about that of the other readings
 CASTING = 6.0  # weight of how far codes are from those of the person whom the key casts
 R1 = 0.5  # weight of the judge's gradient penalty
@@ -243,12 +243,12 @@ def linear_readings(codes: Tensor, wanted: Tensor, ridge: float = 300.0) -> Tens
     return torch.linalg.solve(told.T @ told + weight, told.T @ wanted.double()).float()
 
 
-def attribute_lines(codes: Tensor, identity: Tensor, mesh: Tensor) -> Tensor:
-    """An editor's ``readings``: of latents [N, 14, 512] and what their faces show."""
+def attribute_lines(codes: Tensor, identity: Tensor, mesh: Tensor, count: int) -> Tensor:
+    """An editor's ``readings``, so many: of latents [N, 14, 512] and what their faces show."""
     known = torch.cat([identity[:, :KEPT], proportions(mesh)[:, :MOUTH]], dim=1)
     points = mesh.flatten(1) - mesh.flatten(1).mean(0)
     layout, _, _ = torch.linalg.svd(points, full_matrices=False)  # principal components
-    layout = LAYOUT_SPREAD * len(mesh) ** 0.5 * layout[:, : READINGS - known.shape[1]]
+    layout = LAYOUT_SPREAD * len(mesh) ** 0.5 * layout[:, : count - known.shape[1]]
     some = codes[:, SHAPED, :HELD]
     return linear_readings(some, torch.cat([known, layout], dim=1))[:-1].unflatten(0, some.shape[1:])
 
@@ -280,7 +280,8 @@ class ReadEditing(Objective):
         learnt = slice(0, len(codes) - HELD_OUT)
         self.conditions = linear_readings(codes[learnt, :, : self.components], bank.identity[learnt, :KEPT])
         editor = editing.networks.editor
-        editor.readings.copy_(attribute_lines(codes[learnt], bank.identity[learnt], bank.mesh[learnt]))
+        known = codes[learnt], bank.identity[learnt], bank.mesh[learnt]
+        editor.readings.copy_(attribute_lines(*known, count=editor.readings.shape[2]))
 
     def modules(self) -> dict[str, nn.Module]:
         return {**self.editing.modules(), f"{self.editing.name}-codes": self.judge}

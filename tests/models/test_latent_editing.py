@@ -12,7 +12,6 @@ from anonface.models.hford import HFORD, HFORDParams
 from anonface.models.inversion import CODE_OF_LATENT, WIDTHS, InversionEncoder, InversionParams
 from anonface.models.latent_editing import (
     APART,
-    CAST,
     CODES,
     LEVELS,
     SHAPED,
@@ -202,7 +201,7 @@ def test_disguises_of_two_keys_are_further_apart_than_edits(editor: LatentEditor
     disguises = networks.disguise(codes, first) - networks.disguise(codes, second)
     factor = torch.ones(CODES, 1)
     factor[SHAPED] = APART
-    torch.testing.assert_close(disguises, factor * torch.lerp(edits, people, CAST))
+    torch.testing.assert_close(disguises, factor * torch.lerp(edits, people, editor.person))
 
 
 @torch.no_grad()
