@@ -67,10 +67,10 @@ class RefineParams:
     stay: float = 2.0
     identity: float = 25.0
     enough: float = 0.65
-    leave: float = 9.0
-    conditions: float = 100.0
+    leave: float = 5.0
+    conditions: float = 60.0
     colour: float = 2.0
-    landmarks: float = 50.0
+    landmarks: float = 80.0
     expression: float = 240.0
     gaze: float = 20.0
     forehead: float = 10.0
