@@ -84,13 +84,13 @@ RESTORE = RefineParams(
     own=0.7,
     stay=0.5,
     identity=2.5,
+    enough=1,
     leave=2,
     conditions=10,
     landmarks=80,
     expression=80,
     gaze=5,
     face=1,
-    enough=1,
 )
 
 

@@ -16,7 +16,7 @@ from anonface.models.graph import Graph
 from anonface.models.hford import HFORD, HFORDParams
 from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import InversionEncoder, InversionParams
-from anonface.models.latent_editing import CODES, FaceEditor, LatentEditor
+from anonface.models.latent_editing import CODES, READINGS, SHAPED, FaceEditor, LatentEditor
 from anonface.models.mobile_stylegan import MappingNetwork
 from anonface.training.data import HELD_OUT
 from anonface.training.ifadit import principal_latents
@@ -29,6 +29,7 @@ from anonface.training.reading import (
     ReadEditing,
     ReaderObjective,
     ReadInversion,
+    attribute_lines,
     load_read_bank,
 )
 
@@ -112,6 +113,21 @@ def test_an_editor_learns_both_stages_through_it(name, bank, reader):
     before, after = learnt(objective, editor)
     assert after < 0.9 * before and reader.training
     assert not any(p.grad is not None for p in (*reader.parameters(), *encoder.parameters()))
+
+
+def test_an_editor_s_lines_tell_how_landmarks_lie():
+    rng = torch.Generator().manual_seed(2)
+    codes, count = torch.randn(600, CODES, SIZE, generator=rng), 3
+    features = codes[:, SHAPED].flatten(1)
+    moves = features @ torch.randn(features.shape[1], count, generator=rng)
+    mesh = 0.5 + 0.001 * (moves @ torch.randn(count, 936, generator=rng)).unflatten(1, (468, 2))
+    identity = torch.randn(600, 448, generator=rng)
+    read = features @ attribute_lines(codes, identity, mesh, READINGS + count).flatten(0, 1)
+    # what moves the landmarks is read, whatever mix of it a component is
+    layout = read[:, READINGS:]
+    told = layout @ torch.linalg.lstsq(layout, moves).solution
+    assert float((moves - told).square().mean() / moves.square().mean()) < 0.05
+    assert attribute_lines(codes, identity, mesh, READINGS).shape[2] == READINGS
 
 
 def test_one_objective_follows_another():
