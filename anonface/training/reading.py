@@ -244,13 +244,15 @@ def linear_readings(codes: Tensor, wanted: Tensor, ridge: float = 300.0) -> Tens
 
 
 def attribute_lines(codes: Tensor, identity: Tensor, mesh: Tensor, count: int) -> Tensor:
-    """An editor's ``readings``, so many: of latents [N, 14, 512] and what their faces show."""
+    """An editor's ``readings``, so many: of latents [N, 14, 512] and what their faces show; 0 past what they tell."""
     known = torch.cat([identity[:, :KEPT], proportions(mesh)[:, :MOUTH]], dim=1)
     points = mesh.flatten(1) - mesh.flatten(1).mean(0)
     layout, _, _ = torch.linalg.svd(points, full_matrices=False)  # principal components
     layout = LAYOUT_SPREAD * len(mesh) ** 0.5 * layout[:, : count - known.shape[1]]
+    shown = torch.cat([known, layout], dim=1)
     some = codes[:, SHAPED, :HELD]
-    return linear_readings(some, torch.cat([known, layout], dim=1))[:-1].unflatten(0, some.shape[1:])
+    lines = linear_readings(some, F.pad(shown, (0, count - shown.shape[1])))  # few faces have few components
+    return lines[:-1].unflatten(0, some.shape[1:])
 
 
 class ReadEditing(Objective):

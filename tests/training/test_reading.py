@@ -128,6 +128,8 @@ def test_an_editor_s_lines_tell_how_landmarks_lie():
     told = layout @ torch.linalg.lstsq(layout, moves).solution
     assert float((moves - told).square().mean() / moves.square().mean()) < 0.05
     assert attribute_lines(codes, identity, mesh, READINGS).shape[2] == READINGS
+    few = attribute_lines(codes[:3], identity[:3], mesh[:3], READINGS + count)
+    assert few.shape[2] == READINGS + count and not few[..., READINGS + 3 :].any()
 
 
 def test_one_objective_follows_another():
