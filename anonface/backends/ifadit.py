@@ -255,14 +255,14 @@ class IFADIT:
         heard = COMPENSATION.unpacked(watermark.Reading(first, 0.0), key)
         assert heard is not None
         missing = face - self._drawn(self._compensated(base, heard), shown, mask).to(face)
-        return first, detail.told(missing, shown, mask, len(first), key)
+        return first, *detail.told(missing, shown, mask, len(first), key)
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         return torch.cat([self._restored(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
 
     def _restored(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
         face, mask = face.to(self.device), mask.to(self.device)
-        code, more, fine = self.heard(face)
+        code, more, *rest = self.heard(face)
         target = self._led(code, face, key).to(face)
         added = COMPENSATION.unpacked(more, key)
         w = self.latents(watermark.without(face), target)
@@ -276,7 +276,7 @@ class IFADIT:
             small, cover = shrink(face, self.resolution), shrink(mask, self.resolution)
             w = refine(w, small, cover, target, self.networks, self.restoration)
         picture = self._drawn(w, face, mask)
-        missing = detail.heard(fine, face.shape[-1], watermark.is_grey(face), key)
+        missing = detail.heard(rest, face.shape[-1], watermark.is_grey(face), key)
         if self.compensates and missing is not None:
             picture = picture + missing.to(picture)
         return picture.clamp(-1, 1)
@@ -302,9 +302,9 @@ class IFADIT:
 
     @torch.inference_mode()
     def heard(self, face: Tensor) -> list[watermark.Reading]:
-        """What the watermark of a finished face says in its channels: the code, the compensation, the detail."""
-        rest = COMPENSATION.length(len(LENT) * COORDINATES), detail.lengths(watermark.is_grey(face))
-        return watermark.read(face.to(self.device), KEPT + len(SPREAD), *rest)
+        """What the watermark of a finished face says in its channels: the code, the compensation, twice the detail."""
+        count = COMPENSATION.length(len(LENT) * COORDINATES)
+        return watermark.read(face.to(self.device), KEPT + len(SPREAD), count, *detail.lengths())
 
     @torch.inference_mode()
     def embed(self, faces: Tensor) -> Tensor:

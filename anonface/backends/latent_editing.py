@@ -153,7 +153,7 @@ class LatentEditingBackend(published.WithoutSettings):
         said = [kind.packed(half, key) for kind, half in zip(COMPENSATION, halves, strict=True)]
         heard = [watermark.Reading(one, 0.0) for one in said]
         draft = self._drawn(self._compensated(base, heard, key), features, shown, mask).to(face)
-        return *said, detail.told(face - draft, shown, mask, len(said[1]), key)
+        return *said, *detail.told(face - draft, shown, mask, len(said[1]), key)
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         return torch.cat([self._restored(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
@@ -161,10 +161,10 @@ class LatentEditingBackend(published.WithoutSettings):
     def _restored(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
         image, grey = face.to(self.device), watermark.is_grey(face)
         lengths = [kind.length(CODES * COORDINATES // 2) for kind in COMPENSATION]
-        *heard, fine = watermark.read(image, *lengths, detail.lengths(grey))
+        *heard, slow, fine = watermark.read(image, *lengths, *detail.lengths())
         base, features = self._led(image, key)
         picture = self._drawn(self._compensated(base, heard, key), features, image, mask.to(self.device))
-        missing = detail.heard(fine, face.shape[-1], grey, key)
+        missing = detail.heard((slow, fine), face.shape[-1], grey, key)
         if missing is not None:
             picture = picture + missing.to(picture)
         return picture.clamp(-1, 1)

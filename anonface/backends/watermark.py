@@ -7,8 +7,9 @@ anyhow is no noise but counts as said, for what is read turns round at the ends 
 nearest right reading is added (quantisation index modulation, Chen and Wornell 2001).
 
 The *first* channel lies in the lightness, of which JPEG keeps most. The *second* and *third* have more room and lie in
-the hues, or in a grey picture in finer detail; the third says much in little, and any compression silences it. A reader
-whose square lies a little off finds the right one by the channels' pilots, numbers that are always the same.
+the hues, or in a grey picture in finer detail; the third says much in little, and any compression silences it. The
+*fourth* lies in the hues' finer detail, which only large enough faces have, and grey ones do not. A reader whose square
+lies a little off finds the right one by the channels' pilots, numbers that are always the same.
 
 The patterns are no secret. What they say has to be made unreadable beforehand (``veil``).
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,13 +33,13 @@ from anonface.backends.looks import luma
 GRID, CELL = 128, 4  # px of the watermark's own grid along the side of the aligned square, and px of a cell's side
 CENTRE, AXES = (0.5, 0.57), (0.27, 0.34)  # of the ellipse of the square that says it, the inner face
 PILOTS = 48  # a channel
-FULL = 0.93  # of a lane's coefficients that show; more numbers in them shout each other down
+FULL = 0.9  # of a lane's coefficients that show; more numbers in them shout each other down
 CONTRAST = 7  # px across, within which the picture's own contrast is measured
 PLAIN, BUSY = 0.4, 2.0  # least and most room, in shares of where contrast is ordinary
 HIDDEN = 0.3  # of the soft mask: where less of the new face shows, nothing is written
 YCBCR = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))  # JPEG's
 LABEL = "anonface/v1 watermark"
-VERSION = "watermark 3"  # of what backends say, and how; another way is another number
+VERSION = "watermark 4"  # of what backends say, and how; another way is another number
 STRENGTH = 1.2  # by which backends write a correction: a photo's own grid takes part of it away
 
 
@@ -47,17 +48,31 @@ class Channel:
     """How it is written.
 
     ``range`` is in grey levels of a pattern: how far readings go before they turn round. Where less than the share
-    ``least`` of the ellipse shows, nothing is written: so little of a face would be covered with noise.
+    ``least`` of the ellipse shows, nothing is written: so little of a face would be covered with noise. Of one that
+    ``varies`` a reader does not know how many numbers it says; where pilots are found depends on it.
     """
 
     name: str
     range: float
     least: float
+    varies: bool = False
 
 
-FIRST, SECOND, THIRD = Channel("first", 7.0, 0.2), Channel("second", 8.0, 0.3), Channel("third", 4.0, 0.3)
-CHANNELS = (FIRST, SECOND, THIRD)
-LANES = (FIRST,), (SECOND, THIRD)  # channels that share their cosines
+FIRST, SECOND = Channel("first", 7.0, 0.2), Channel("second", 8.0, 0.3)
+THIRD, FOURTH = Channel("third", 4.0, 0.3, varies=True), Channel("fourth", 2.0, 0.3, varies=True)
+CHANNELS = (FIRST, SECOND, THIRD, FOURTH)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Channels that share their cosines; the numbers of each are dealt out to ``blocks`` of cells, which lie all over
+    the face: what is solved for each block takes a fraction of the time."""
+
+    channels: tuple[Channel, ...]
+    blocks: int
+
+
+LANES = Lane((FIRST,), 1), Lane((SECOND, THIRD), 4), Lane((FOURTH,), 4)
 
 
 @dataclass(frozen=True)
@@ -88,22 +103,27 @@ def write(picture: Tensor, mask: Tensor, *said: Tensor | None) -> Tensor:
     share = _share(room)
     change = torch.zeros_like(planes)
     numbers = dict(zip(CHANNELS, said, strict=False))
-    for lane in LANES:
-        spoken = {c: v for c in lane if (v := numbers.get(c)) is not None and share >= c.least}
+    for lane in _lanes(grey):
+        spoken = {
+            channel: torch.cat([_pilots(), values.cpu().float()])
+            for channel in lane.channels
+            if (values := numbers.get(channel)) is not None and share >= channel.least
+        }
         if spoken:
-            ranges = torch.cat([planes.new_full((PILOTS + len(v),), c.range) for c, v in spoken.items()])
-            wanted = torch.cat([torch.cat([_pilots(), v.to("cpu", torch.float32)]) for v in spoken.values()])
-            mixing = torch.cat([_mixing(c, PILOTS + len(v), grey) for c, v in spoken.items()]).to(planes)
-            heard = mixing @ _coefficients(planes, lane[0], grey)
-            missing = _wrapped(wanted.to(planes) * ranges - heard, ranges)
-            change = change + _least(missing, mixing, room, lane[0], grey)
+            change = change + _least(spoken, planes, room, lane, grey)
     return _picture(change)
 
 
-def room_beside(picture: Tensor, mask: Tensor, count: int) -> int:
-    """How many numbers the third channel can say where the second says ``count``; arguments as of :func:`write`."""
-    coefficients = len(_patterns(SECOND, is_grey(picture)))
-    return max(0, int(FULL * _share(_room(picture, mask)) * coefficients) - 2 * PILOTS - count)
+def room(channel: Channel, picture: Tensor, mask: Tensor, beside: int | None = None) -> int:
+    """How many numbers a channel can say, where one that shares its lane says ``beside``; else as :func:`write`."""
+    grey = is_grey(picture)
+    lane = next((lane for lane in _lanes(grey) if channel in lane.channels), None)
+    if lane is None:
+        return 0
+    planes, band = _where(channel, grey)
+    coefficients = len(planes) * int(_cells().sum()) * len(band)
+    others = 0 if beside is None else PILOTS + beside
+    return max(0, int(FULL * _share(_room(picture, mask)) * coefficients) - PILOTS - others)
 
 
 def read(picture: Tensor, first: int, *counts: int | Sequence[int]) -> list[Reading]:
@@ -114,18 +134,26 @@ def read(picture: Tensor, first: int, *counts: int | Sequence[int]) -> list[Read
         first, counts: numbers of each channel, or several in which there can be: pilots tell which of them it is.
     """
     grey = is_grey(picture)
-    planes = _planes(_found(picture, first, grey))
+    planes = _planes(_found(picture, grey))
     said = []
     for channel, count in zip(CHANNELS, (first, *counts), strict=False):
-        heard = _coefficients(planes, channel, grey)
-        tried = [_heard(heard, channel, n, grey) for n in ([count] if isinstance(count, int) else count)]
-        said.append(min(tried, key=lambda reading: reading.error))
+        tried = [count] if isinstance(count, int) else count
+        if _lane(channel) in _lanes(grey):
+            heard = _coefficients(planes, channel, grey)
+            readings = [_heard(heard, channel, n, grey) for n in tried]
+            said.append(min(readings, key=lambda reading: reading.error))
+        else:
+            said.append(Reading(planes.new_zeros(tried[0]), 1.0))
     return said
 
 
 def _heard(coefficients: Tensor, channel: Channel, count: int, grey: bool) -> Reading:
-    mixing = _mixing(channel, PILOTS + count, grey).to(coefficients)
-    values = _wrapped(mixing @ coefficients, channel.range) / channel.range
+    mixed = coefficients.new_empty(PILOTS + count)
+    lane = _lane(channel)
+    for block in range(lane.blocks):
+        places, mixing = _block(channel, PILOTS + count, block, grey)
+        mixed[block :: lane.blocks] = mixing.to(coefficients) @ coefficients[places]
+    values = _wrapped(mixed, channel.range) / channel.range
     missed = _wrapped(values[:PILOTS] - _pilots().to(values), 1.0)
     return Reading(values[PILOTS:], float(missed.square().mean().sqrt()))
 
@@ -135,8 +163,9 @@ def without(picture: Tensor) -> Tensor:
     the same before and after."""
     planes, grey = _planes(_on_grid(picture)), is_grey(picture)
     held = torch.zeros_like(planes)
-    for lane in LANES:
-        held = held + _laid(_coefficients(planes, lane[0], grey), lane[0], grey)
+    for lane in _lanes(grey):
+        channel = lane.channels[0]
+        held = held + _laid(_coefficients(planes, channel, grey), channel, grey)
     return _picture(planes - held)
 
 
@@ -151,13 +180,14 @@ SHIFTS, SCALES, TURNS = (
 ROUNDS = 5  # of halved steps about the best of these
 
 
-def _found(picture: Tensor, count: int, grey: bool) -> Tensor:
+def _found(picture: Tensor, grey: bool) -> Tensor:
     """The picture on the watermark's grid, shifted (in its px), scaled and turned (radians) until pilots are right."""
     plain = _on_grid(picture)
-    mixing = _mixing(FIRST, PILOTS + count, grey)[:PILOTS].to(plain)
+    places, mixing = _block(FIRST, PILOTS, 0, grey)
+    mixing = mixing.to(plain)
 
     def errors(views: Tensor) -> Tensor:
-        heard = torch.stack([mixing @ _coefficients(_planes(view[None]), FIRST, grey) for view in views])
+        heard = torch.stack([mixing @ _coefficients(_planes(view[None]), FIRST, grey)[places] for view in views])
         return (1 - torch.cos(math.pi * (heard / FIRST.range - _pilots().to(heard)))).mean(1)
 
     if float(errors(plain)) < 1 - math.cos(math.pi * SURE):
@@ -215,11 +245,19 @@ def _wrapped(values: Tensor, reach: float | Tensor) -> Tensor:
     return (values + reach).remainder(2 * reach) - reach
 
 
+def _lane(channel: Channel) -> Lane:
+    return next(lane for lane in LANES if channel in lane.channels)
+
+
+def _lanes(grey: bool) -> tuple[Lane, ...]:
+    """Those that a picture has: the fourth channel's cosines are a grey one's for the second."""
+    return tuple(lane for lane in LANES if not grey or FOURTH not in lane.channels)
+
+
 def _where(channel: Channel, grey: bool) -> tuple[Sequence[int], Tensor]:
     """The planes of a channel, and its cosines [p, CELL^2] in a cell of each."""
-    if channel is FIRST or not grey:
-        return ((0,) if channel is FIRST else (1, 2)), _band(CELL // 2)
-    return (0,), _band(CELL // 2 + 1)
+    fine = channel is FOURTH or (grey and channel is not FIRST)
+    return ((0,) if grey or channel is FIRST else (1, 2)), _band(CELL // 2 + fine)
 
 
 @functools.cache
@@ -254,32 +292,49 @@ def _coefficients(planes: Tensor, channel: Channel, grey: bool) -> Tensor:
     return torch.einsum("dk,pkc->pcd", band.to(planes), cells).flatten()
 
 
-def _mixing(channel: Channel, count: int, grey: bool) -> Tensor:
-    """Orthonormal patterns [count, coefficients], the same everywhere and always; channels of one lane share none."""
-    lane = next(lane for lane in LANES if channel in lane)
-    patterns = _patterns(lane[0], grey)
-    return patterns[:count] if channel is lane[0] else patterns[-count:]
+def _block(channel: Channel, count: int, block: int, grey: bool) -> tuple[Tensor, Tensor]:
+    """The coefficients of a block, [c], and the orthonormal patterns [n, c] of those of ``count`` numbers that are
+    dealt to it; the same everywhere and always. Channels of one lane share none."""
+    lane = _lane(channel)
+    places, patterns = _patterns(lane, block, grey)
+    own = len(range(block, count, lane.blocks))
+    return places, patterns[len(patterns) - own :] if channel.varies else patterns[:own]
 
 
 @functools.cache
-def _patterns(channel: Channel, grey: bool) -> Tensor:
-    """An orthonormal basis of a lane's coefficients in which none of them stands out."""
-    planes, band = _where(channel, grey)
-    width = len(planes) * int(_cells().sum()) * len(band)
-    label = f"{LABEL} {channel.name}{' grey' if grey else ''}".encode()
+def _patterns(lane: Lane, block: int, grey: bool) -> tuple[Tensor, Tensor]:
+    """A block's coefficients, [c], and an orthonormal basis of them in which none stands out."""
+    planes, band = _where(lane.channels[0], grey)
+    row, column = torch.nonzero(_cells().view(GRID // CELL, -1)).unbind(1)
+    own = (column + 2 * row) % lane.blocks == block  # neighbours fall to different ones
+    places = torch.nonzero(own[None, :, None].expand(len(planes), -1, len(band)).flatten())[:, 0]
+    width = len(places)
+    label = f"{LABEL} {lane.channels[0].name}{' grey' if grey else ''} {block}".encode()
     stream = np.frombuffer(hashlib.shake_256(label).digest(-(-width // 4)), np.uint8)
     before, after = torch.from_numpy(np.unpackbits(stream, count=2 * width) * 2.0 - 1).view(2, -1)
-    return torch.cat([hartley(after * hartley(rows)) for rows in torch.diag(before).split(256)]).float()
+    return places, torch.cat([hartley(after * hartley(rows)) for rows in torch.diag(before).split(256)]).float()
 
 
-def _least(missing: Tensor, mixing: Tensor, room: Tensor, channel: Channel, grey: bool) -> Tensor:
-    """Of all changes of the planes that say what is missing, the least, measured against the room: [3, GRID, GRID]."""
-    numbers, band = _where(channel, grey)
+def _least(spoken: Mapping[Channel, Tensor], planes: Tensor, room: Tensor, lane: Lane, grey: bool) -> Tensor:
+    """Of all changes of the planes by which a lane's channels say these numbers, pilots among them, the least, measured
+    against the room: [3, GRID, GRID]."""
+    numbers, band = _where(lane.channels[0], grey)
     free = room[:, None].expand(-1, len(band)).flatten().repeat(len(numbers)).square()
-    weighed = mixing * free
-    product = weighed @ mixing.T
-    product.diagonal().add_(1e-3 * float(product.diagonal().mean()) + 1e-9)
-    return _laid(weighed.T @ torch.linalg.solve(product, missing), channel, grey)
+    coefficients = _coefficients(planes, lane.channels[0], grey)
+    change = torch.zeros_like(coefficients)
+    for block in range(lane.blocks):
+        patterns, missing = [], []
+        for channel, values in spoken.items():
+            places, mixing = _block(channel, len(values), block, grey)
+            patterns.append(mixing.to(planes))
+            heard = patterns[-1] @ coefficients[places]
+            missing.append(_wrapped(channel.range * values[block :: lane.blocks].to(heard) - heard, channel.range))
+        mixing = torch.cat(patterns)
+        weighed = mixing * free[places]
+        product = weighed @ mixing.T
+        product.diagonal().add_(1e-3 * float(product.diagonal().mean()) + 1e-9)
+        change[places] = weighed.T @ torch.linalg.solve(product, torch.cat(missing))
+    return _laid(change, lane.channels[0], grey)
 
 
 def _laid(coefficients: Tensor, channel: Channel, grey: bool) -> Tensor:

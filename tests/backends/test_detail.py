@@ -8,7 +8,7 @@ from anonface.backends import detail, watermark
 from anonface.backends.watermark import Reading
 from anonface.keys import Key
 
-WAVES = detail.Waves((27, 32), (8, 9))
+SLOWEST = 800  # waves
 
 
 def missing(side: int, grey: bool, cells: int = 9) -> torch.Tensor:
@@ -25,22 +25,24 @@ def oval(side: int) -> torch.Tensor:
 @pytest.mark.parametrize("side", [256, 512])
 def test_slow_waves_come_back_where_the_mask_is(side, grey):
     picture, mask = missing(side, grey), oval(side)
-    numbers = detail.measured(picture, mask, WAVES, grey)
-    assert numbers.shape == (detail.count(WAVES, grey),)
-    left = (picture - detail.drawn(numbers, side, WAVES, grey)) * mask
+    numbers = detail.measured(picture, mask, SLOWEST, grey)
+    assert numbers.shape == (SLOWEST,)
+    left = (picture - detail.drawn(numbers, side, grey)) * mask
     assert left.square().mean() < 0.15 * (picture * mask).square().mean()
 
 
-def test_what_is_too_fine_is_left_alone():
-    noise = torch.randn(1, 3, 256, 256, generator=torch.Generator().manual_seed(2))
-    again = detail.drawn(detail.measured(noise, oval(256), WAVES, False), 256, WAVES, False)
-    assert again.square().mean() < 0.05
+def test_the_more_waves_the_finer_and_what_is_too_fine_is_left_alone():
+    noise, mask = torch.randn(1, 3, 256, 256, generator=torch.Generator().manual_seed(2)), oval(256)
+    drawn = [detail.drawn(detail.measured(noise, mask, count, False), 256, False) for count in (SLOWEST, 5000)]
+    left = [((noise - picture) * mask).square().mean() / (noise * mask).square().mean() for picture in drawn]
+    assert drawn[0].square().mean() < 0.05 and 0.5 < left[1] < 0.97 * left[0]
 
 
 def test_a_grey_face_has_no_hues():
-    again = detail.drawn(torch.ones(detail.count(WAVES, True)), 256, WAVES, True)
+    again = detail.drawn(torch.ones(SLOWEST), 256, True)
     assert (again - again[:, :1]).abs().max() < 1e-5
-    assert detail.count(WAVES, True) < detail.count(WAVES, False)
+    colourful = detail.drawn(torch.ones(SLOWEST), 256, False)
+    assert (colourful - colourful[:, :1]).abs().max() > 0.1
 
 
 KEY, OTHER = (Key(bytes([n]) * 32).face(bytes(16), "ifadit", 0) for n in (1, 2))
@@ -58,24 +60,51 @@ def test_the_more_of_a_face_shows_the_more_is_said(grey):
         mask = torch.ones(1, 1, 256, 256)
         mask[:, :, rows:] = 0
         said = detail.told(lacking, shown, mask, 600, KEY)
-        told[rows] = 0 if said is None else len(said)
-        assert told[rows] <= watermark.room_beside(shown, mask, 600)
-    assert told[256] > told[190] > told[160] > told[110] == 0
-    assert {*told.values()} <= {0, *detail.lengths(grey)}
+        told[rows] = [0 if values is None else len(values) for values in said]
+        assert told[rows][0] <= watermark.room(watermark.THIRD, shown, mask, 600)
+        assert told[rows][1] <= watermark.room(watermark.FOURTH, shown, mask)
+    slow, fine = zip(*told.values(), strict=True)
+    assert slow[0] > slow[1] > slow[2] > slow[3] == 0
+    assert not any(fine) if grey else fine[0] > fine[1] > fine[2] > fine[3] == 0
+    assert all({*many} <= {0, *known} for many, known in zip((slow, fine), detail.lengths(), strict=True))
 
 
-@pytest.mark.parametrize("size", range(len(detail.SIZES)))
+def told_with(rooms: dict[watermark.Channel, int], lacking: torch.Tensor, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(watermark, "room", lambda channel, *_: rooms[channel])
+    return detail.told(lacking, face(False), oval(256), 0, KEY)
+
+
+@pytest.mark.parametrize("size", range(len(detail.SLOW.counts)))
 def test_however_much_is_said_it_is_heard_under_the_key_alone(size, monkeypatch):
-    monkeypatch.setattr(watermark, "room_beside", lambda *_: detail.lengths(False)[size])
-    lacking, mask = missing(256, False), oval(256)
-    said = detail.told(lacking, face(False), mask, 0, KEY)
-    assert said is not None and len(said) == detail.lengths(False)[size]
-    heard = detail.heard(Reading(said, 0.0), 256, False, KEY)
-    assert heard is not None and ((lacking - heard) * mask).square().mean() < 0.2 * (lacking * mask).square().mean()
-    assert detail.heard(Reading(said, 0.0), 256, False, OTHER) is None
+    slow, fine = (many[size] for many in detail.lengths())
+    lacking, mask = missing(256, False, 24), oval(256)
+
+    def left(*said: Reading) -> float:
+        heard = detail.heard(said, 256, False, KEY)
+        assert heard is not None
+        return float(((lacking - heard) * mask).square().mean() / (lacking * mask).square().mean())
+
+    both = told_with({watermark.THIRD: slow, watermark.FOURTH: fine}, lacking, monkeypatch)
+    first, second = (Reading(values, 0.0) for values in both)
+    assert (len(first.values), len(second.values)) == (slow, fine)
+    illegible = Reading(second.values, 0.5)
+    assert left(first, second) < 0.8 * left(first, illegible)
+    assert detail.heard((first, second), 256, False, OTHER) is None
+    assert detail.heard((Reading(first.values, 0.5), second), 256, False, KEY) is None
+    if size == 0:
+        assert left(first, second) < 0.1
 
 
-def test_sizes_fall_and_no_two_are_as_long():
-    for grey in (False, True):
-        lengths = detail.lengths(grey)
-        assert lengths == sorted(set(lengths), reverse=True)
+def test_what_has_no_room_for_slow_waves_says_no_fine_ones(monkeypatch):
+    assert told_with({watermark.THIRD: 100, watermark.FOURTH: 4000}, missing(256, False), monkeypatch) == (None, None)
+
+
+def test_numbers_of_waves_fall_and_no_two_are_alike():
+    for many in detail.lengths():
+        assert many == sorted(set(many), reverse=True)
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_there_are_waves_for_all_that_can_be_said(grey):
+    most = sum(part.counts[0] for part in detail.PARTS[: 1 if grey else 2])
+    assert detail.drawn(torch.ones(most), 64, grey).isfinite().all()

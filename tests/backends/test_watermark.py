@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from anonface.backends import watermark
 
 SIDE = 256
-COUNT, MORE, MOST = 60, 200, 900
+COUNT, MORE, MOST, FINE = 60, 200, 900, 1500
 
 
 def picture(grey: bool = False) -> torch.Tensor:
@@ -42,7 +42,7 @@ def written(shown: torch.Tensor, *said: torch.Tensor | None) -> torch.Tensor:
 
 @pytest.mark.parametrize("grey", [False, True])
 def test_what_is_written_is_read_again_after_rounding(grey):
-    counts = COUNT, MORE, MOST
+    counts = (COUNT, MORE, MOST) if grey else (COUNT, MORE, MOST, FINE)
     numbers_of = [numbers(count, seed) for seed, count in enumerate(counts)]
     shown = in_8_bits(picture(grey))
     marked = written(shown, *numbers_of)
@@ -67,18 +67,51 @@ def test_the_first_channel_outlasts_jpeg_and_a_square_that_lies_a_little_off():
 
 
 def test_a_channel_is_read_alike_whether_or_not_another_one_speaks():
-    first, second, third = numbers(COUNT, 1), numbers(MORE, 2), numbers(MOST, 3)
+    first, second, third, fourth = (numbers(n, seed) for seed, n in enumerate((COUNT, MORE, MOST, FINE)))
     shown = in_8_bits(picture())
-    for told in ((first, second, None), (first, second, third), (first, None, third)):
-        said = watermark.read(written(shown, *told), COUNT, MORE, MOST)
+    for told in ((first, second, None, None), (first, second, third, fourth), (first, None, third, None)):
+        said = watermark.read(written(shown, *told), COUNT, MORE, MOST, FINE)
         assert [one.error < 0.1 for one in said] == [values is not None for values in told]
 
 
 def test_pilots_tell_how_many_numbers_a_channel_holds():
-    third = numbers(MOST, 3)
-    marked = written(in_8_bits(picture()), numbers(COUNT, 1), None, third)
-    *_, said = watermark.read(marked, COUNT, MORE, (MOST + 40, MOST, MOST - 40))
-    assert said.error < 0.1 and (said.values - third).square().mean().sqrt() < 0.1
+    meant = numbers(MOST, 3), numbers(FINE, 4)
+    marked = written(in_8_bits(picture()), numbers(COUNT, 1), None, *meant)
+    counts = ((n + 40, n, n - 40) for n in (MOST, FINE))
+    for said, values in zip(watermark.read(marked, COUNT, MORE, *counts)[2:], meant, strict=True):
+        assert said.error < 0.1 and (said.values - values).square().mean().sqrt() < 0.1
+
+
+def test_a_grey_face_has_no_fourth_channel():
+    shown = in_8_bits(picture(grey=True))
+    fourth = numbers(FINE, 4)
+    assert not watermark.write(shown, mask(), None, None, None, fourth).any()
+    assert watermark.room(watermark.FOURTH, shown, mask()) == 0 < watermark.room(watermark.THIRD, shown, mask(), MORE)
+    *_, said = watermark.read(shown, COUNT, MORE, MOST, (FINE, FINE - 100))
+    assert said.error == 1
+
+
+def test_what_a_small_face_cannot_say_finely_does_not_disturb_the_rest():
+    meant = [numbers(n, seed) for seed, n in enumerate((COUNT, MORE, MOST, FINE))]
+    small = lambda x: F.interpolate(x, (96, 96), mode="bilinear", antialias=True)  # noqa: E731
+    large = lambda x: F.interpolate(x, (SIDE, SIDE), mode="bilinear")  # noqa: E731
+    start = in_8_bits(small(picture()))
+    stored, summed = start, torch.zeros(1, 3, watermark.GRID, watermark.GRID)
+    for _ in range(4):
+        summed = summed + 1.2 * watermark.write(large(stored), mask(), *meant)
+        stored = in_8_bits(start + small(summed))
+    said = watermark.read(large(stored), COUNT, MORE, MOST, FINE)
+    assert [one.error < 0.3 for one in said] == [True, True, True, False]
+
+
+def test_every_coefficient_is_in_one_block_and_patterns_are_orthonormal():
+    for lane in watermark.LANES:
+        blocks = [watermark._patterns(lane, block, False) for block in range(lane.blocks)]
+        places = torch.cat([places for places, _ in blocks])
+        assert torch.equal(places.sort().values, torch.arange(len(places)))
+        for own, patterns in blocks:
+            assert abs(len(own) - len(places) / lane.blocks) < 0.02 * len(places)
+            assert (patterns @ patterns.T - torch.eye(len(own))).abs().max() < 1e-4
 
 
 def test_a_face_is_the_same_without_its_watermark():
