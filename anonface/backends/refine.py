@@ -67,7 +67,7 @@ class RefineParams:
     stay: float = 2.0
     identity: float = 25.0
     enough: float = 0.65
-    leave: float = 5.0
+    leave: float = 9.0
     conditions: float = 60.0
     colour: float = 2.0
     landmarks: float = 80.0
@@ -75,7 +75,7 @@ class RefineParams:
     gaze: float = 20.0
     forehead: float = 10.0
     layout: float = 0.5
-    face: float = 6.0
+    face: float = 15.0
 
 
 DISGUISE = RefineParams()
