@@ -1,15 +1,18 @@
-"""The anchor: where an aligned square lay, said under the key by the last bits of the face that was put there.
+"""The anchor: where an aligned square lay and which of its pixels were replaced, said under the key by the last bits of
+the face that was put there.
 
 A backend that moves single pixels, or single cells of a latent, needs the very square again. A photo's record holds it;
 without a record a detector finds the new face, whose landmarks lie a few pixels off the old one's. So the blue channel
-of the new face, where a step of one is least seen, says the square's corners in its last bits, over and over. Without
-the key those bits are noise, and a wrong key reads nothing. They outlast lossless files alone, as such a recovery does.
+of the new face, where a step of one is least seen, says the square's corners in its last bits, over and over. Where it
+does, the face was replaced: a parser may see hair in what a network drew. Without the key those bits are noise, and a
+wrong key reads nothing. They outlast lossless files alone, as such a recovery does.
 """
 
 from __future__ import annotations
 
 import hmac
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +28,14 @@ NUMBER, NUMBERS = 22, 6  # bits of a coordinate in 1/16 px, counted from -65,536
 CHECK = 3  # bytes
 LENGTH = NUMBER * NUMBERS + 8 * CHECK
 ROW = 61  # places from one row to the next; no divisor of LENGTH
-CENTRE, AXES = np.array([0.5, 0.57]), np.array([0.22, 0.28])  # of the ellipse of the square that is written to
+CENTRE, AXES = np.array([0.5, 0.57]), np.array([0.3, 0.4])  # of the ellipse of the square that is written to
 BLOCK, PATCHES, STRIP = 8, (16, 24, 40), 256  # px, the last two multiples of the first
+AROUND = 5  # px across, within which bits are counted that are right
+STANDS, RIGHT, CHANCE = (
+    0.85,
+    0.88,
+    0.65,
+)  # of a face's bits, and of those around a pixel: the anchor's, or any picture's
 
 
 def drop(photo: Pixels, quad: NDArray[np.float64], changed: Mask, key: FaceKey) -> Pixels:
@@ -68,6 +77,32 @@ def search(photo: Pixels, key: FaceKey) -> list[NDArray[np.float64]]:
                 if np.array_equal(bits[NUMBER * NUMBERS :], _check(bits[: NUMBER * NUMBERS], key)):
                     found[bits.tobytes()] = _quad(bits)
     return sorted(found.values(), key=lambda quad: tuple(quad.mean(0)[::-1]))
+
+
+def replaced(photo: Pixels, quad: NDArray[np.float64], face: Mask, key: FaceKey) -> Mask:
+    """Which pixels of an aligned square were replaced, as its anchor says; about their rim, and where there is no
+    anchor, what is known otherwise.
+
+    Args:
+        photo: uint8 [H, W, 3].
+        quad: [4, 2], as it was dropped.
+        face: bool [S, S], of the square: what else is known.
+    """
+    y, x = _ellipse(photo.shape, quad)
+    if not len(y):
+        return face
+    place, flip = _places(key, x, y)
+    right = (photo[y, x, 2] & 1) == _said(quad, key)[place] ^ flip
+    left, top, across, down = _bounds(photo.shape, quad)
+    counts = np.zeros((2, down, across), np.float32)
+    counts[0, y - top, x - left], counts[1, y - top, x - left] = 1, right
+    near, true = (cv2.boxFilter(plane, -1, (AROUND, AROUND), normalize=False) for plane in counts)
+    share = true / np.maximum(near, 1)
+    known, share = (align.crop(x, quad - (left, top), len(face)) for x in (counts[0], share))
+    known = known > 0.99
+    if not (face & known).any() or share[face & known].mean() < STANDS:
+        return face
+    return np.asarray((face & ~(known & (share < CHANCE))) | (known & (share > RIGHT)))
 
 
 def _tallies(rows: Pixels, top: int, key: FaceKey) -> NDArray[np.int32]:
@@ -112,9 +147,15 @@ def _places(key: FaceKey, x: NDArray[np.int64], y: NDArray[np.int64]) -> tuple[N
 
 def _ellipse(shape: tuple[int, ...], quad: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows and columns of the photo's pixels that lie in the ellipse of the square."""
-    left, top = np.clip(np.floor(quad.min(0)), 0, shape[1::-1]).astype(int)
-    right, bottom = np.clip(np.ceil(quad.max(0)), 0, shape[1::-1]).astype(int)
-    y, x = (side.ravel() for side in np.mgrid[top:bottom, left:right])
+    left, top, across, down = _bounds(shape, quad)
+    y, x = (side.ravel() for side in np.mgrid[top : top + down, left : left + across])
     places = align.transform(align.photo_to_crop(quad, 1), np.stack([x, y], 1).astype(np.float64))
     inside = (((places - CENTRE) / AXES) ** 2).sum(1) <= 1
     return y[inside], x[inside]
+
+
+def _bounds(shape: tuple[int, ...], quad: NDArray[np.float64]) -> tuple[int, int, int, int]:
+    """The left and top pixel of the part of a photo that a square touches, and how many it is across and down."""
+    left, top = np.clip(np.floor(quad.min(0)), 0, shape[1::-1]).astype(int)
+    right, bottom = np.clip(np.ceil(quad.max(0)), 0, shape[1::-1]).astype(int)
+    return int(left), int(top), int(right - left), int(bottom - top)

@@ -174,7 +174,7 @@ class Engine:
         if isinstance(self.backend, Imprinting):
             quads = self._to_be_found(result, cuts) if consistent and not self.backend.exact else quads
             result = self._imprint(pixels, result, cuts, quads, keys, self.backend)
-        if consistent and self.backend.anchored:
+        if self.backend.anchored and (consistent or not self.backend.outlined):
             for quad, face_key in zip(quads, keys, strict=True):
                 result = anchor.drop(result, quad, (result != pixels).any(2), face_key)
         header = Header(
@@ -225,7 +225,8 @@ class Engine:
             said = header.parameters if header else {}
             cuts = [self._outlined(pixels, quad, _said(said, i)) for i, quad in enumerate(synth)]
         else:
-            cuts = [self._cut(pixels, quad, parser) for quad in synth]
+            marks = keys if backend.anchored else [None] * len(keys)
+            cuts = [self._cut(pixels, quad, parser, mark) for quad, mark in zip(synth, marks, strict=True)]
         result = self._replace(pixels, cuts, keys, backend, backend.recover, backend.exact_back)
         return Recovered(result, header.reports() if header else _report(found, kept))
 
@@ -317,11 +318,15 @@ class Engine:
         except ValueError as error:
             raise ContainerError("the record's outline of a face is damaged", str(error)) from error
 
-    def _cut(self, pixels: Pixels, quad: Quad, parser: str) -> _Cut:
+    def _cut(self, pixels: Pixels, quad: Quad, parser: str, mark: FaceKey | None = None) -> _Cut:
+        """A face with the mask of what the parser sees, or of what was replaced, as the anchor of a key says."""
         crop = self._crop(pixels, quad)
         size = len(crop)
         mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
-        return _Cut(quad, crop, blend.soften(parse.face_mask(crop, mesh, size, parser)))
+        face = parse.face_mask(crop, mesh, size, parser)
+        if mark is not None:
+            face = anchor.replaced(pixels, quad, face > 0.5, mark).astype(face.dtype)
+        return _Cut(quad, crop, blend.soften(face))
 
     def _replace(
         self, pixels: Pixels, cuts: list[_Cut], keys: list[FaceKey], backend: Backend, run: Render, exact: bool

@@ -73,3 +73,41 @@ def test_a_face_of_64_px_and_one_that_reaches_beyond_the_photo_keep_theirs(photo
         snapped = align.snap_quad(quad)
         anchored = anchor.drop(photo, snapped, everywhere(photo), face_key())
         assert np.array_equal(anchor.search(anchored, face_key()), [snapped])
+
+
+def shapes() -> tuple[np.ndarray, np.ndarray]:
+    """Where the photo was changed, and what a parser makes of it, who misses a fringe and a hand."""
+    changed, seen = np.zeros((240, 300), np.uint8), np.zeros((240, 300), np.uint8)
+    cv2.ellipse(changed, (127, 120), (40, 50), 0, 0, 360, 1, -1)
+    seen[:] = changed
+    changed[120:150, 90:115] = 0  # a hand stood there
+    seen[80:100, 105:150] = 0  # and there somebody has drawn a fringe
+    return changed.astype(bool), seen.astype(bool)
+
+
+def off(found: np.ndarray, changed: np.ndarray) -> float:
+    wanted = align.crop(changed.astype(np.float32), QUAD, len(found)) > 0.5
+    return float((found != wanted).mean())
+
+
+def test_what_was_replaced_is_known_whatever_a_parser_sees(photo):
+    changed, seen = shapes()
+    anchored = anchor.drop(photo, QUAD, changed, face_key())
+    face = align.crop(seen.astype(np.float32), QUAD, 256) > 0.5
+    found = anchor.replaced(anchored, QUAD, face, face_key())
+    assert found.dtype == bool and off(face, changed) > 0.04 and off(found, changed) < 0.25 * off(face, changed)
+
+
+def test_without_the_anchor_a_face_is_what_the_parser_sees(photo):
+    changed, seen = shapes()
+    anchored = anchor.drop(photo, QUAD, changed, face_key())
+    face = align.crop(seen.astype(np.float32), QUAD, 256) > 0.5
+    lossy = cv2.imdecode(cv2.imencode(".jpg", anchored, [cv2.IMWRITE_JPEG_QUALITY, 95])[1], cv2.IMREAD_COLOR)
+    for shown, quad, key in (
+        (photo, QUAD, face_key()),
+        (anchored, QUAD, face_key(2)),
+        (anchored, align.snap_quad(QUAD + 1), face_key()),
+        (lossy, QUAD, face_key()),
+        (anchored, align.snap_quad(QUAD + 1000), face_key()),
+    ):
+        assert np.array_equal(anchor.replaced(shown, quad, face, key), face)
