@@ -31,11 +31,8 @@ ROW = 61  # places from one row to the next; no divisor of LENGTH
 CENTRE, AXES = np.array([0.5, 0.57]), np.array([0.3, 0.4])  # of the ellipse of the square that is written to
 BLOCK, PATCHES, STRIP = 8, (16, 24, 40), 256  # px, the last two multiples of the first
 AROUND = 5  # px across, within which bits are counted that are right
-STANDS, RIGHT, CHANCE = (
-    0.85,
-    0.88,
-    0.65,
-)  # of a face's bits, and of those around a pixel: the anchor's, or any picture's
+STANDS = 0.85  # share of a face's bits that are right, from which an anchor is there
+RIGHT, CHANCE = 0.88, 0.65  # of the bits around a pixel: from which it was replaced, below which it was not
 
 
 def drop(photo: Pixels, quad: NDArray[np.float64], changed: Mask, key: FaceKey) -> Pixels:
