@@ -47,7 +47,7 @@ class CastParams:
 USUAL = CastParams()
 # too few to tell what they have in common
 QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
-STRANGER = CastParams(people=12, shape=10.0, apart=1.0, common=0.0)  # drawn in whole from the style
+STRANGER = CastParams(people=12, apart=0.0, common=0.0)  # drawn in whole from the style
 
 
 @torch.no_grad()

@@ -33,7 +33,6 @@ from anonface.backends.looks import luma
 GRID, CELL = 128, 4  # px of the watermark's own grid along the side of the aligned square, and px of a cell's side
 CENTRE, AXES = (0.5, 0.57), (0.27, 0.34)  # of the ellipse of the square that says it, the inner face
 PILOTS = 48  # a channel
-FULL = 0.9  # of a lane's coefficients that show; more numbers in them shout each other down
 CONTRAST = 7  # px across, within which the picture's own contrast is measured
 PLAIN, BUSY = 0.4, 2.0  # least and most room, in shares of where contrast is ordinary
 HIDDEN = 0.3  # of the soft mask: where less of the new face shows, nothing is written
@@ -65,14 +64,20 @@ CHANNELS = (FIRST, SECOND, THIRD, FOURTH)
 
 @dataclass(frozen=True)
 class Lane:
-    """Channels that share their cosines; the numbers of each are dealt out to ``blocks`` of cells, which lie all over
-    the face: what is solved for each block takes a fraction of the time."""
+    """Channels that share their cosines.
+
+    The numbers of each are dealt out to ``blocks`` of cells, which lie all over the face: what is solved for each block
+    takes a fraction of the time. At most the share ``full`` of the coefficients that show is used: the more numbers,
+    the more they shout each other down, and the strong ones of the second channel are seen then.
+    """
 
     channels: tuple[Channel, ...]
     blocks: int
+    full: float
 
 
-LANES = Lane((FIRST,), 1), Lane((SECOND, THIRD), 4), Lane((FOURTH,), 4)
+FULL = 0.9  # the same of a grey picture, which has no fourth channel to say the rest
+LANES = Lane((FIRST,), 1, FULL), Lane((SECOND, THIRD), 4, 0.7), Lane((FOURTH,), 4, FULL)
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ def room(channel: Channel, picture: Tensor, mask: Tensor, beside: int | None = N
     planes, band = _where(channel, grey)
     coefficients = len(planes) * int(_cells().sum()) * len(band)
     others = 0 if beside is None else PILOTS + beside
-    return max(0, int(FULL * _share(_room(picture, mask)) * coefficients) - PILOTS - others)
+    return max(0, int((FULL if grey else lane.full) * _share(_room(picture, mask)) * coefficients) - PILOTS - others)
 
 
 def read(picture: Tensor, first: int, *counts: int | Sequence[int]) -> list[Reading]:
