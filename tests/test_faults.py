@@ -299,7 +299,8 @@ def test_face_at_the_border(anonymize, anonface, monkeypatch):
 class Inverting:
     """A backend that turns faces into their negatives and remembers the keys."""
 
-    name, resolutions, exact, together, outlined = "inverting", (64,), False, True, False
+    name, resolutions = "inverting", (64,)
+    exact, together, anchored, outlined = False, True, False, False
 
     def __init__(self):
         self.streams = []
