@@ -93,6 +93,9 @@ def test_however_much_is_said_it_is_heard_under_the_key_alone(size, monkeypatch)
     assert detail.heard((Reading(first.values, 0.5), second), 256, False, KEY) is None
     if size == 0:
         assert left(first, second) < 0.1
+    lacking = missing(256, False)
+    both = told_with({watermark.THIRD: slow, watermark.FOURTH: fine}, lacking, monkeypatch)
+    assert left(*(Reading(values, 0.0) for values in both)) < 0.2
 
 
 def test_what_has_no_room_for_slow_waves_says_no_fine_ones(monkeypatch):
