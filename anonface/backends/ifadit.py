@@ -31,7 +31,7 @@ from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import QUICK, STRANGER, USUAL, cast
-from anonface.backends.refine import DISGUISE, RESTORE, Networks, match_tones, refine
+from anonface.backends.refine import DISGUISE, RESTORE, SHAPED, Networks, Scene, match_tones, refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
@@ -47,9 +47,7 @@ COMPENSATION = Kind("compensation", 0.5, 0.25)
 SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.0218, 0.0166, 0.0099]).double()
 SPREAD = SPREAD.repeat_interleave(26)
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
-# How much of the compensation each latent of a disguise starts with: pose and light wholly, features by half.
-LENT = torch.tensor([1.0] * 4 + [0.5] * 6 + [1.0] * 7)
-SHAPED = slice(3, 10)  # latents of features
+LATENTS = 17  # that a compensation reaches
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
 
 
@@ -195,16 +193,16 @@ class IFADIT:
         code, hidden, given = self.embed(face), self.hide(face, key), face
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
-        target, _ = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
-        w, meant = self.latents(small, target), _Meant(code, hidden)
+        targets, people = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
+        starts, meant = [self._as(*one, small) for one in zip(targets, people, strict=True)], _Meant(code, hidden)
+        w = starts[0]
         if self.settings.refine:
             own = mapper.to_u(self.latents(small, code.to(w)))
-            change = compensation(own, small, cover, small, self.networks, self.compensating)
-            meant.own = compensated(own, change)
-            w = mapper.to_w(compensated(mapper.to_u(w), LENT.to(w)[:, None] * change))
-            nobody = F.normalize(target * (torch.arange(target.shape[1]) < KEPT).to(target), dim=1)
-            common = self.latents(small, nobody)
-            w = refine(w, small, cover, target, self.networks, self.disguise, common)
+            meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
+            nobody = F.normalize(targets[:1] * (torch.arange(targets.shape[1]) < KEPT).to(targets), dim=1)
+            scene = Scene(small, cover, self.networks, self.disguise, self.latents(small, nobody))
+            best = scene.best(starts, targets)
+            w = refine(starts[best], targets[best, None], scene)
         self._meant.keep(given, key, meant)
         return self._drawn(w, face, mask)
 
@@ -268,13 +266,14 @@ class IFADIT:
         w = self.latents(watermark.without(face), target)
         if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's: in their pose, anybody
             small = shrink(face, self.resolution)
-            _, style = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
-            w[:, SHAPED] = style[:, None]
+            targets, people = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
+            starts = [self._as(*one, small) for one in zip(targets, people, strict=True)]
+            w = starts[Scene(small, shrink(mask, self.resolution), self.networks, self.disguise).best(starts, targets)]
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
         if self.settings.refine and more.error > CLEAR:
             small, cover = shrink(face, self.resolution), shrink(mask, self.resolution)
-            w = refine(w, small, cover, target, self.networks, self.restoration)
+            w = refine(w, target, Scene(small, cover, self.networks, self.restoration))
         picture = self._drawn(w, face, mask)
         missing = detail.heard(rest, face.shape[-1], watermark.is_grey(face), key)
         if self.compensates and missing is not None:
@@ -303,7 +302,7 @@ class IFADIT:
     @torch.inference_mode()
     def heard(self, face: Tensor) -> list[watermark.Reading]:
         """What the watermark of a finished face says in its channels: the code, the compensation, twice the detail."""
-        count = COMPENSATION.length(len(LENT) * COORDINATES)
+        count = COMPENSATION.length(LATENTS * COORDINATES)
         return watermark.read(face.to(self.device), KEPT + len(SPREAD), count, *detail.lengths())
 
     @torch.inference_mode()
@@ -311,6 +310,12 @@ class IFADIT:
         """Unit identity codes [B, 448], float64 on the CPU."""
         codes = [self.networks.encoder(face[None].to(self.device)) for face in faces]
         return F.normalize(torch.cat(codes).cpu().double(), dim=1)
+
+    def _as(self, code: Tensor, style: Tensor, face: Tensor) -> Tensor:
+        """Latents of one face with the features of somebody cast, a code [448] and a style [512]."""
+        w = self.latents(face, code[None])
+        w[:, SHAPED] = style
+        return w
 
     def latents(self, face: Tensor, code: Tensor) -> Tensor:
         """M(z, E_Attr(X)) for one face."""

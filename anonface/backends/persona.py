@@ -1,11 +1,11 @@
 """The persona: who a hidden code becomes to the eye.
 
 A keyed code is nobody's: no face embeds to it, and a face that is pushed towards it looks like no photo. So the code
-draws styles of the generator, and those make people of whom one is cast: the one who comes nearest in apparent sex, age
-and skin tone to what the code keeps, with a mouth as wide open as the photo's and a face as long and broad, and who is
-little like all the others. To a recognizer people have something in common, and two keys' people in one photo the more:
-so what is led to is the person less what all have in common. The same code always casts alike, and near codes mostly
-do. The code itself is said by the watermark.
+draws styles of the generator, and those make people of whom a few are cast: those who come nearest in apparent sex, age
+and skin tone to what the code keeps, with a mouth as wide open as the photo's and a face as long and broad, and who are
+little like all the others. Which of them fits best is seen in the photo (``refine.Scene.best``). To a recognizer people
+have something in common, and two keys' people in one photo the more: so what is led to is the person less what all have
+in common. The same code always casts alike, and near codes mostly do. The code itself is said by the watermark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from anonface.backends.keyed_noise import hartley
 from anonface.backends.looks import shrink
-from anonface.backends.refine import Networks, mesh_in_crop
+from anonface.backends.refine import Networks, apparent, mesh_in_crop
 
 SIDE = 256  # px of the people who are looked at
 TOGETHER = 4  # of them at a time; the more, the more memory
@@ -34,7 +34,8 @@ class CastParams:
     """How many people are looked at, and how one is chosen.
 
     ``conditions`` and ``shape`` weigh how alike the kept coordinates and the face's proportions are to be, ``apart``
-    how unlike what all people have in common; ``common`` is the share of that which the code leaves out.
+    how unlike what all people have in common; ``common`` is the share of that which the code leaves out. ``tried`` of
+    them are worth a look in the photo itself.
     """
 
     people: int = 32
@@ -42,19 +43,20 @@ class CastParams:
     shape: float = 20.0
     apart: float = 0.2
     common: float = 1.0
+    tried: int = 1
 
 
-USUAL = CastParams()
+USUAL = CastParams(conditions=10.0, tried=8)
 # too few to tell what they have in common
 QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
-STRANGER = CastParams(people=12, apart=0.0, common=0.0)  # drawn in whole from the style
+STRANGER = CastParams(people=12, apart=0.0, common=0.0, tried=6)  # drawn in whole from the style
 
 
 @torch.no_grad()
 def cast(
     hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams
 ) -> tuple[Tensor, Tensor]:
-    """A person whom the generator can draw: the code, [1, 448] of unit length, and the style, [1, 512].
+    """People whom the generator can draw, likeliest first: codes [n, 448] of unit length, and styles [n, 512].
 
     Args:
         hidden: unit code [1, 448], of which the first ``kept`` coordinates are kept as they are.
@@ -69,13 +71,13 @@ def cast(
     code, shape = torch.cat(codes), torch.cat(shapes)
     wanted = hidden[:, :kept].to(code)
     common = code[:, kept:].mean(0, keepdim=True)
-    misfit = params.conditions * (code[:, :kept] - wanted).square().sum(1)
+    misfit = params.conditions * apparent(code, hidden.to(code))
     misfit = misfit + params.shape * (shape - _shape(shrink(face, SIDE), networks)).square().sum(1)
     misfit = misfit + params.apart * F.cosine_similarity(code[:, kept:], common)
-    best = int(misfit.argmin())
-    own = code[best, kept:] - params.common * common
+    likely = misfit.argsort()[: params.tried]
+    own = F.normalize(code[likely, kept:] - params.common * common, dim=1)
     rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-    return torch.cat([wanted, rest * F.normalize(own, dim=1)], dim=1), w[best][None]
+    return torch.cat([wanted.expand(len(likely), -1), rest * own], dim=1), w[likely]
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:

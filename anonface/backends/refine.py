@@ -8,7 +8,7 @@ watermark has suffered, to the original's. Each face is optimised alone, so resu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,7 @@ from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper
 from anonface.models.face_parser import FaceParser, face_odds
-from anonface.models.identity import KEPT, IdentityEncoder
+from anonface.models.identity import CONDITIONS, KEPT, IdentityEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN
 
 LandmarkNetwork = Callable[[Tensor], Tensor]
@@ -31,6 +31,8 @@ MESH_INPUT = 192
 TONE_GRID = 16  # cells along the side on which light is compared
 LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
 COARSE = 9  # latents that shape; those after them colour and texture
+SHAPED = slice(3, 10)  # latents of features
+SEX = 3.0  # how much more apparent sex counts than age and tone: what is between does not look like either
 PARSED_EVERY = 2  # steps: the parser costs half of what the generator does
 MONOCHROME = (0.01, 0.03)  # spread of a face's hues: below the first the photo is grey or tinted, above the second not
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
@@ -45,9 +47,10 @@ TONE_REACH = 2.0  # standard deviation of the blur, in cells
 class RefineParams:
     """Steps, the render side in px, Adam's rate in whitened latents, and the weight of each loss.
 
-    ``own`` and ``fine`` keep the face where the generator makes natural ones: the latents move together, and each by
-    itself only at ``own`` times their pace; those of fine detail, which can fool an encoder but are nobody's features,
-    at ``fine`` times that of the others. ``stay`` draws them back to where they started.
+    ``own``, ``shaped`` and ``fine`` keep the face where the generator makes natural ones: the latents move together,
+    those of features together once more at ``shaped`` times that pace, and each by itself only at ``own`` times; those
+    of fine detail, which can fool an encoder but are nobody's features, at ``fine`` times the pace of the others.
+    ``stay`` draws them back to where they started.
 
     ``identity`` pulls until the cosine to the target is ``enough``: hard where a face lags behind, not at all where
     somebody else is there already and more would only deceive the encoder. ``leave`` pushes away from whom the photo
@@ -62,14 +65,15 @@ class RefineParams:
     steps: int = 20
     side: int = 256
     rate: float = 0.055
-    own: float = 0.8
+    own: float = 0.2
+    shaped: float = 1.0
     fine: float = 0.5
     stay: float = 2.0
     identity: float = 25.0
     enough: float = 0.65
     leave: float = 9.0
     conditions: float = 60.0
-    colour: float = 2.0
+    colour: float = 8.0
     landmarks: float = 80.0
     expression: float = 240.0
     gaze: float = 20.0
@@ -82,11 +86,13 @@ DISGUISE = RefineParams()
 RESTORE = RefineParams(
     rate=0.05,
     own=0.7,
+    shaped=0.0,
     stay=0.5,
     identity=2.5,
     enough=1,
     leave=2,
     conditions=10,
+    colour=2.0,
     landmarks=80,
     expression=80,
     gaze=5,
@@ -109,71 +115,116 @@ class Networks:
         return self.generator.synthesize(self.mapper.to_w(u), side)
 
 
+class Scene:
+    """One photo's face as a new one must fit it: what of it is kept, and how far a render is from that.
+
+    Args:
+        face: the aligned photo [1, 3, R, R] in [-1, 1]; its landmarks and blurred colours are kept.
+        mask: soft mask [1, 1, R, R] in 0..1, 1 where the render will be seen.
+        networks: through which is looked.
+        params: the side in px, and how much each fault counts.
+        common: latents [1, n, 512] of what all targets would share here: a face that the new one shall not resemble.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self, face: Tensor, mask: Tensor, networks: Networks, params: RefineParams, common: Tensor | None = None
+    ) -> None:
+        self.networks, self.params = networks, params
+        self.face, self.mask = shrink(face, params.side), shrink(mask, params.side)
+        self.mesh, self.cells = mesh_in_crop(networks.landmarks, self.face), _cells(self.face, self.mask)
+        self.shapes, self.contrast = _expression(self.mesh), _contrast(self.face)
+        self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
+        left = [networks.encoder(self.face)]
+        if common is not None:
+            left.append(networks.encoder(composite(self.face, self.drawn(common)[1], self.mask)))
+        self.left = torch.cat(left)
+
+    def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """The render of latents [1, n, 512], as it is and in the photo's colours, each [1, 3, side, side]."""
+        render = self.networks.generator.synthesize(w, self.params.side)
+        return render, match_tones(render, self.face, self.mask)
+
+    def misfit(self, render: Tensor, toned: Tensor) -> Tensor:
+        """How far a render is from the photo's colours, layout, landmarks, gaze and expression: a weighted sum."""
+        params = self.params
+        loss = params.colour * ((toned - render) * self.mask).abs().mean() / self.mask.mean().clamp_min(0.05)
+        loss = loss + params.layout * (_cells(toned, self.mask) - self.cells).square().mean()
+        found = mesh_in_crop(self.networks.landmarks, toned)
+        loss = loss + params.landmarks * (found - self.mesh).abs().mean()
+        loss = loss + (self.where * (_contrast(toned) - self.contrast).square()).sum()
+        return loss + params.expression * (_expression(found) - self.shapes).abs().mean()
+
+    def not_face(self, toned: Tensor) -> Tensor:
+        """What of a render is no face where one has to be, weighted."""
+        return self.params.face * _not_face(self.networks.parser, toned, self.mask)
+
+    @torch.no_grad()
+    def best(self, people: Sequence[Tensor], targets: Tensor) -> int:
+        """Who of some people, latents [1, n, 512] each, fits before any refinement: by all that refinement minds.
+
+        Args:
+            targets: their codes, [people, 448].
+
+        Who would bring hair or glasses into the mask, or must be bent much, is left out so rather than corrected.
+        """
+        scores = []
+        for w, target in zip(people, targets, strict=True):
+            render, toned = self.drawn(w)
+            code = self.networks.encoder(composite(self.face, toned, self.mask))
+            alike = self.params.leave * F.cosine_similarity(code, self.left).sum()
+            other = self.params.conditions * apparent(code, target).sum()
+            scores.append(float(alike + other + self.misfit(render, toned) + self.not_face(toned)))
+        return scores.index(min(scores))
+
+
 @denormals_flushed()
-def refine(
-    w: Tensor,
-    face: Tensor,
-    mask: Tensor,
-    target: Tensor,
-    networks: Networks,
-    params: RefineParams,
-    common: Tensor | None = None,
-) -> Tensor:
+def refine(w: Tensor, target: Tensor, scene: Scene) -> Tensor:
     """Move one face's latents towards its target code.
 
     Args:
         w: start, [1, n, 512].
-        face: the aligned photo [1, 3, R, R] in [-1, 1]; its landmarks and blurred colours are kept.
-        mask: soft mask [1, 1, R, R] in 0..1, 1 where the render will be seen.
         target: unit code [1, 448].
-        common: latents like ``w`` of what all targets would share here: a face that the result shall not resemble.
+        scene: into which the face has to fit.
 
     Returns:
         Latents [1, n, 512].
     """
+    networks, params, left = scene.networks, scene.params, scene.left
     if params.steps == 0:
         return w
-    face, mask = shrink(face, params.side), shrink(mask, params.side)
     mapper = networks.mapper
-    with torch.no_grad():
-        source = networks.encoder(face)
-        others = [source]
-        if common is not None:
-            shared_face = match_tones(networks.generator.synthesize(common, params.side), face, mask)
-            others.append(networks.encoder(composite(face, shared_face, mask)))
-        left = torch.cat(others)
-        near = F.cosine_similarity(target, left)
-        mesh, cells = mesh_in_crop(networks.landmarks, face), _cells(face, mask)
-        shapes, contrast = _expression(mesh), _contrast(face)
-        where = params.gaze * _eyes_and_mouth(mesh) + params.forehead * _above_brows(mesh, mask)
+    near = F.cosine_similarity(target, left)
     start = mapper.to_u(w).detach()
-    pace = torch.where(torch.arange(w.shape[1], device=w.device) < COARSE, 1.0, params.fine)[None, :, None]
-    shared, own = torch.zeros_like(start[:, :1], requires_grad=True), torch.zeros_like(start, requires_grad=True)
-    change = shared + params.own * own
-    optimiser = torch.optim.Adam([shared, own], lr=params.rate, betas=(0.9, 0.95))
+    latent = torch.arange(w.shape[1], device=w.device)
+    pace = torch.where(latent < COARSE, 1.0, params.fine)[None, :, None]
+    shaping = ((latent >= SHAPED.start) & (latent < SHAPED.stop))[None, :, None] * params.shaped
+    own = torch.zeros_like(start, requires_grad=True)
+    shared, shape = (torch.zeros_like(start[:, :1], requires_grad=True) for _ in range(2))
+    change = shared + shaping * shape + params.own * own
+    optimiser = torch.optim.Adam([shared, own, shape], lr=params.rate, betas=(0.9, 0.95))
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
-        render = networks.generator.synthesize(mapper.to_w(start + pace * change), params.side)
-        toned = match_tones(render, face, mask)
-        seen = look(composite(face, toned, mask), step)
-        code = networks.encoder(seen)
+        render, toned = scene.drawn(mapper.to_w(start + pace * change))
+        code = networks.encoder(look(composite(scene.face, toned, scene.mask), step))
         loss = params.identity * (params.enough - F.cosine_similarity(code, target)).clamp_min(0).mean()
         loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
-        loss = loss + params.conditions * (code - target)[:, :KEPT].square().sum(1).mean()
-        loss = loss + params.colour * ((toned - render) * mask).abs().mean() / mask.mean().clamp_min(0.05)
-        loss = loss + params.layout * (_cells(toned, mask) - cells).square().mean()
-        found = mesh_in_crop(networks.landmarks, toned)
-        loss = loss + params.landmarks * (found - mesh).abs().mean()
-        loss = loss + (where * (_contrast(toned) - contrast).square()).sum()
-        loss = loss + params.expression * (_expression(found) - shapes).abs().mean()
+        loss = loss + params.conditions * apparent(code, target).mean()
+        loss = loss + scene.misfit(render, toned)
         if step % PARSED_EVERY == 0:
-            loss = loss + PARSED_EVERY * params.face * _not_face(networks.parser, toned, mask)
+            loss = loss + PARSED_EVERY * scene.not_face(toned)
         loss = loss + params.stay * change.square().mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        change = shared + params.own * own
+        change = shared + shaping * shape + params.own * own
     return mapper.to_w(start + pace * change.detach())
+
+
+def apparent(codes: Tensor, wanted: Tensor) -> Tensor:
+    """How far codes [B, 448] are from wanted ones in apparent sex, age and skin tone: [B], squared, sex weighed."""
+    off = (codes - wanted)[:, :KEPT].square()
+    return off.sum(1) + (SEX - 1) * off[:, CONDITIONS["sex"]].sum(1)
 
 
 def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:

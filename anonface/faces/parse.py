@@ -33,7 +33,7 @@ FOREHEAD_DROP = 0.08  # how far below the mesh's upper rim the mask ends, in hei
 CORE = 0.8  # the part of the oval (scaled about the nose) below the brows that is always face
 SMOOTH = 1 / 80  # of the side: the rim is smoothed by this much
 LEAST_AREA = 0.72  # a refined mask smaller than this share of the oval is not believed
-TRAINED_REACH = 1.03  # how much wider than the mesh's (scaled about the nose) the outline is that bounds what the
+TRAINED_REACH = 1.12  # how much wider than the mesh's (scaled about the nose) the outline is that bounds what the
 # network calls face: it knows cheeks and chin better
 LEAST_SEEN = 0.25  # the network is not believed where it sees less of the outline than this share
 SPECK = 0.003  # of the outline's area: what is smaller is neither face nor occluder

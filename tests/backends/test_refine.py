@@ -9,6 +9,7 @@ from anonface.backends.refine import (
     EXPRESSIVE,
     Networks,
     RefineParams,
+    Scene,
     _above_brows,
     _contrast,
     _expression,
@@ -124,6 +125,6 @@ def test_a_face_near_enough_to_its_target_is_pulled_no_further():
     w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
     alone = RefineParams(steps=3, side=64, leave=0, conditions=0)
-    led = lambda **how: refine(w, face, mask, target, networks, replace(alone, **how))  # noqa: E731
+    led = lambda **how: refine(w, target, Scene(face, mask, networks, replace(alone, **how)))  # noqa: E731
     idle = led(identity=0)
     assert torch.equal(led(enough=-1), idle) and not torch.equal(led(enough=1), idle)
