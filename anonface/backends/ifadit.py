@@ -194,9 +194,9 @@ class IFADIT:
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
         targets, people = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
-        starts, meant = [self._as(*one, small) for one in zip(targets, people, strict=True)], _Meant(code, hidden)
-        w = starts[0]
+        w, meant = self.latents(small, targets[:1]), _Meant(code, hidden)
         if self.settings.refine:
+            starts = [self._as(*one, small) for one in zip(targets, people, strict=True)]
             own = mapper.to_u(self.latents(small, code.to(w)))
             meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
             nobody = F.normalize(targets[:1] * (torch.arange(targets.shape[1]) < KEPT).to(targets), dim=1)

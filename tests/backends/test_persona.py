@@ -69,6 +69,17 @@ def test_the_shape_of_the_photos_face_decides_with(backend):
     assert len(people(blind)) == 1 < len(people(keen))
 
 
+def test_those_worth_a_look_come_with_the_likeliest_first_and_all_keep_what_is_kept(backend):
+    shown, mapping = face(backend, 5), backend.keygen.mapping
+    codes, people = cast(code(1), KEPT, shown, backend.networks, mapping, replace(FEW, people=6, tried=3))
+    alone, first = cast(code(1), KEPT, shown, backend.networks, mapping, replace(FEW, people=6))
+    assert codes.shape == (3, 448) and people.shape == (3, 512)
+    assert torch.allclose(codes[:1], alone) and torch.allclose(people[:1], first)
+    assert torch.allclose(codes.norm(dim=1), torch.ones(3), atol=1e-5)
+    assert torch.allclose(codes[:, :KEPT].double(), code(1)[:, :KEPT].expand(3, -1), atol=1e-6)
+    assert len({tuple(one.tolist()) for one in people}) == 3
+
+
 def test_two_codes_are_further_apart_without_what_people_have_in_common(backend):
     shown, mapping = face(backend, 5), backend.keygen.mapping
 

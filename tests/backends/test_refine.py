@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from anonface.backends.refine import (
     EXPRESSIVE,
+    SEX,
     Networks,
     RefineParams,
     Scene,
@@ -15,11 +16,13 @@ from anonface.backends.refine import (
     _expression,
     _eyes_and_mouth,
     _not_face,
+    apparent,
     match_tones,
     refine,
 )
 from anonface.faces.align import BROWS
 from anonface.models.face_parser import CLASSES
+from anonface.models.identity import CONDITIONS
 
 
 def test_a_grey_photo_makes_its_face_grey_and_a_coloured_one_does_not():
@@ -104,10 +107,12 @@ def test_what_is_not_face_counts_within_the_mask_alone():
 
 
 class _Plain:
-    """Stands for generator, mapper, encoder, landmarks and parser: a latent's first numbers are a picture's colours."""
+    """Stands for generator, mapper, encoder, landmarks and parser: a latent's first numbers are a picture's colours,
+    the next are added in a small square."""
 
     def synthesize(self, w, side):
-        return w[:, 0, :3, None, None].tanh().expand(-1, -1, side, side)
+        square = F.pad(torch.ones(side // 8, side // 8), (side // 2, side * 3 // 8) * 2)
+        return (w[:, 0, :3, None, None] + w[:, 0, 3:6, None, None] * square).tanh()
 
     def to_u(self, w):
         return w
@@ -118,10 +123,51 @@ class _Plain:
         return F.normalize(F.pad(faces.mean((2, 3)), (0, 445)) + 0.01, dim=1)
 
 
-def test_a_face_near_enough_to_its_target_is_pulled_no_further():
+def plain_networks(parse) -> Networks:
     still = torch.rand(1, 468 * 3, generator=torch.Generator().manual_seed(4))
-    plain, parsed = _Plain(), torch.zeros(1, len(CLASSES), 8, 8)
-    networks = Networks(plain, plain, plain, lambda view: still, lambda faces: parsed)
+    plain = _Plain()
+    return Networks(plain, plain, plain, lambda view: still, parse)
+
+
+def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
+    def parse(faces):  # what is dark is hair
+        logits = torch.full((len(faces), len(CLASSES), *faces.shape[-2:]), -9.0)
+        logits[:, CLASSES.index("skin")] = 0
+        logits[:, CLASSES.index("hair")] = torch.where(faces.amax(1) < -0.2, 9.0, -9.0)
+        return logits
+
+    def encode(faces):
+        return F.normalize(F.pad(F.adaptive_avg_pool2d(faces, 12).flatten(1), (0, 16)), dim=1)
+
+    networks = replace(plain_networks(parse), encoder=encode)
+    people = [torch.zeros(1, 17, 512) for _ in range(3)]
+    for w, square in zip(people, ([-0.9, -0.9, -0.9], [0.0, 0.0, 0.0], [0.9, -0.9, 0.0]), strict=True):
+        w[0, 0, :3], w[0, 0, 3:6] = 0.2, torch.tensor(square)
+    hues = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(5))
+    face, mask = 0.4 * hues, torch.ones(1, 1, 64, 64)
+    nothing = RefineParams(
+        side=64, leave=0, conditions=0, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, face=0
+    )
+
+    def best(**weights) -> int:
+        scene = Scene(face, mask, networks, replace(nothing, **weights))
+        return scene.best(people, networks.encoder(face).expand(3, -1))
+
+    assert best(leave=1) == 0  # whoever looks least like the photo
+    assert best(leave=1, face=1000) == 2  # of those without hair
+    assert best(layout=1) == 1  # whose colours lie as the photo's do
+
+
+def test_sex_counts_more_than_tone():
+    code = torch.zeros(1, 448)
+    other, darker = code.clone(), code.clone()
+    other[:, CONDITIONS["sex"]] = 0.1
+    darker[:, CONDITIONS["tone"]] = 0.1
+    assert torch.allclose(apparent(other, code), SEX * apparent(darker, code))
+
+
+def test_a_face_near_enough_to_its_target_is_pulled_no_further():
+    networks = plain_networks(lambda faces: torch.zeros(1, len(CLASSES), 8, 8))
     w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
     alone = RefineParams(steps=3, side=64, leave=0, conditions=0)
