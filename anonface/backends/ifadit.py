@@ -199,8 +199,7 @@ class IFADIT:
             starts = [self._as(*one, small) for one in zip(targets, people, strict=True)]
             own = mapper.to_u(self.latents(small, code.to(w)))
             meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
-            nobody = F.normalize(targets[:1] * (torch.arange(targets.shape[1]) < KEPT).to(targets), dim=1)
-            scene = Scene(small, cover, self.networks, self.disguise, self.latents(small, nobody))
+            scene = self._scene(small, cover, targets)
             best = scene.best(starts, targets)
             w = refine(starts[best], targets[best, None], scene)
         self._meant.keep(given, key, meant)
@@ -268,7 +267,7 @@ class IFADIT:
             small = shrink(face, self.resolution)
             targets, people = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
             starts = [self._as(*one, small) for one in zip(targets, people, strict=True)]
-            w = starts[Scene(small, shrink(mask, self.resolution), self.networks, self.disguise).best(starts, targets)]
+            w = starts[self._scene(small, shrink(mask, self.resolution), targets).best(starts, targets)]
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
         if self.settings.refine and more.error > CLEAR:
@@ -310,6 +309,11 @@ class IFADIT:
         """Unit identity codes [B, 448], float64 on the CPU."""
         codes = [self.networks.encoder(face[None].to(self.device)) for face in faces]
         return F.normalize(torch.cat(codes).cpu().double(), dim=1)
+
+    def _scene(self, face: Tensor, mask: Tensor, targets: Tensor) -> Scene:
+        """The photo as people whose codes [n, 448] keep the same must fit it, unlike whom nobody's code would show."""
+        nobody = F.normalize(targets[:1] * (torch.arange(targets.shape[1]) < KEPT).to(targets), dim=1)
+        return Scene(face, mask, self.networks, self.disguise, self.latents(face, nobody))
 
     def _as(self, code: Tensor, style: Tensor, face: Tensor) -> Tensor:
         """Latents of one face with the features of somebody cast, a code [448] and a style [512]."""
