@@ -265,9 +265,8 @@ class IFADIT:
         w = self.latents(watermark.without(face), target)
         if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's: in their pose, anybody
             small = shrink(face, self.resolution)
-            targets, people = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
-            starts = [self._as(*one, small) for one in zip(targets, people, strict=True)]
-            w = starts[self._scene(small, shrink(mask, self.resolution), targets).best(starts, targets)]
+            _, people = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
+            w[:, SHAPED] = people
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
         if self.settings.refine and more.error > CLEAR:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from anonface.backends.keyed_noise import hartley
 from anonface.backends.looks import shrink
-from anonface.backends.refine import Networks, apparent, mesh_in_crop
+from anonface.backends.refine import SEX, Networks, apparent, mesh_in_crop
 
 SIDE = 256  # px of the people who are looked at
 TOGETHER = 4  # of them at a time; the more, the more memory
@@ -34,7 +34,8 @@ class CastParams:
     """How many people are looked at, and how one is chosen.
 
     ``conditions`` and ``shape`` weigh how alike the kept coordinates and the face's proportions are to be, ``apart``
-    how unlike what all people have in common; ``common`` is the share of that which the code leaves out. ``tried`` of
+    how unlike what all people have in common; ``common`` is the share of that which the code leaves out. ``sex`` says
+    how much more sex counts than age and tone. ``tried`` of
     them are worth a look in the photo itself.
     """
 
@@ -43,13 +44,14 @@ class CastParams:
     shape: float = 20.0
     apart: float = 0.2
     common: float = 1.0
+    sex: float = 1.0
     tried: int = 1
 
 
-USUAL = CastParams(conditions=10.0, tried=8)
+USUAL = CastParams(conditions=10.0, sex=SEX, tried=8)
 # too few to tell what they have in common
 QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
-STRANGER = CastParams(people=12, apart=0.0, common=0.0, tried=6)  # drawn in whole from the style
+STRANGER = CastParams(people=12, apart=0.0, common=0.0)  # drawn in whole from the style
 
 
 @torch.no_grad()
@@ -71,7 +73,7 @@ def cast(
     code, shape = torch.cat(codes), torch.cat(shapes)
     wanted = hidden[:, :kept].to(code)
     common = code[:, kept:].mean(0, keepdim=True)
-    misfit = params.conditions * apparent(code, hidden.to(code))
+    misfit = params.conditions * apparent(code, hidden.to(code), params.sex)
     misfit = misfit + params.shape * (shape - _shape(shrink(face, SIDE), networks)).square().sum(1)
     misfit = misfit + params.apart * F.cosine_similarity(code[:, kept:], common)
     likely = misfit.argsort()[: params.tried]

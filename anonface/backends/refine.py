@@ -221,10 +221,10 @@ def refine(w: Tensor, target: Tensor, scene: Scene) -> Tensor:
     return mapper.to_w(start + pace * change.detach())
 
 
-def apparent(codes: Tensor, wanted: Tensor) -> Tensor:
+def apparent(codes: Tensor, wanted: Tensor, sex: float = SEX) -> Tensor:
     """How far codes [B, 448] are from wanted ones in apparent sex, age and skin tone: [B], squared, sex weighed."""
     off = (codes - wanted)[:, :KEPT].square()
-    return off.sum(1) + (SEX - 1) * off[:, CONDITIONS["sex"]].sum(1)
+    return off.sum(1) + (sex - 1) * off[:, CONDITIONS["sex"]].sum(1)
 
 
 def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:

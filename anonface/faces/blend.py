@@ -16,7 +16,7 @@ from anonface.faces.align import crop_to_photo, index_matrix, side_of, transform
 from anonface.faces.detect import Pixels, Points
 from anonface.faces.parse import Mask
 
-BORDER = 0.03  # width of the soft border, as a share of the face's mean diameter
+BORDER = 0.04  # width of the soft border, as a share of the face's mean diameter
 THIN = 0.3  # width of the border about narrow things, as a share of that
 LIGHT_GRID = 48  # cells along the crop's side on which light is matched: nothing finer passes from photo to render
 LIGHT_REACH = 0.12  # of the crop's side: the rim of the mask whose colours are compared
