@@ -1739,8 +1739,8 @@ def train(
     what: Annotated[
         str,
         typer.Argument(
-            help="heads, parser, identity, attributes, flow, ifadit, each on the former; autoencoder, then diffusion; "
-            "reader, then inversion, then dbaf, hford."
+            help="heads, parser, identity, attributes, flow, ifadit, each on the former; steering, on the first three; "
+            "autoencoder, then diffusion, sharpener; reader, then inversion, then dbaf, hford."
         ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],

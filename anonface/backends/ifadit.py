@@ -39,6 +39,7 @@ from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import CONDITIONS, KEPT, IdentityEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
+from anonface.models.steering import StyleSteering
 
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
 COMPENSATION = Kind("compensation", 0.5, 0.25)
@@ -131,9 +132,9 @@ class IFADIT:
         self.settings = IFADITSettings.of(settings or {})
         self.flow, self.compensation = SIF(), IdentityCompensation()
         encoder, self.attributes, mapper = IdentityEncoder(), AttributeEncoder(), LatentMapper()
-        parser = FaceParser()
-        parts = (encoder, self.attributes, mapper, self.flow, self.compensation, parser)
-        for module, name in zip(parts, (*TRAINED_FILES, "face-parser"), strict=True):
+        steering, parser = StyleSteering(), FaceParser()
+        parts = (encoder, self.attributes, mapper, self.flow, self.compensation, parser, steering)
+        for module, name in zip(parts, (*TRAINED_FILES, "face-parser", "steering"), strict=True):
             weights.load(module, name)
             module.requires_grad_(False).eval().to(self.device)
         self.flow.double().cpu()
@@ -143,6 +144,7 @@ class IFADIT:
             mapper,
             Graph(weights.graph("landmarks")).eval().to(self.device),
             parser,
+            steering,
         )
         self.keygen = KeyGen(self.flow.params)
         self.disguise, self.restoration = DISGUISE, RESTORE
@@ -173,7 +175,7 @@ class IFADIT:
         return other
 
     def digest(self) -> bytes:
-        # not the parser's: masks come from it too, and every photo made with an older one can be led back with a newer
+        # neither the parser's nor the steering's: every photo made with older ones can be led back with newer ones
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
         said = [*(weights.digest(name) for name in names), watermark.VERSION]
         return hashlib.sha256("".join(said).encode()).digest()

@@ -1,11 +1,12 @@
 """The persona: who a hidden code becomes to the eye.
 
 A keyed code is nobody's: no face embeds to it, and a face that is pushed towards it looks like no photo. So the code
-draws styles of the generator, and those make people of whom a few are cast: those who come nearest in apparent sex, age
-and skin tone to what the code keeps, with a mouth as wide open as the photo's and a face as long and broad, and who are
-little like all the others. Which of them fits best is seen in the photo (``refine.Scene.best``). To a recognizer people
-have something in common, and two keys' people in one photo the more: so what is led to is the person less what all have
-in common. The same code always casts alike, and near codes mostly do. The code itself is said by the watermark.
+draws styles of the generator, and those make people. Few of them fit the photo: so they are *steered*
+(``models/steering.py``) towards the sex, age and skin tone that the code keeps and the photo's pose and mouth, away
+from glasses and hats, and stay as different as they were in all else. Those come first who are nearest to what is
+wanted; who is cast is seen in the photo (``refine.Scene.best``). To a recognizer people have something in common, and
+two keys' people in one photo the more: so what is led to is the person less what all have in common. The same code
+always casts alike, and near codes mostly do. The watermark says the code itself.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from anonface.backends.keyed_noise import hartley
 from anonface.backends.looks import shrink
 from anonface.backends.refine import SEX, Networks, apparent, mesh_in_crop
+from anonface.models.steering import WORN
 
 SIDE = 256  # px of the people who are looked at
 TOGETHER = 4  # of them at a time; the more, the more memory
@@ -35,11 +37,12 @@ class CastParams:
 
     ``conditions`` and ``shape`` weigh how alike the kept coordinates and the face's proportions are to be, ``apart``
     how unlike what all people have in common; ``common`` is the share of that which the code leaves out. ``sex`` says
-    how much more sex counts than age and tone. ``tried`` of
-    them are worth a look in the photo itself.
+    how much more sex counts than age and tone. ``tried`` of them are worth a look in the photo itself. They are steered
+    first where ``steered`` says so.
     """
 
     people: int = 32
+    steered: bool = False
     conditions: float = 3.0
     shape: float = 20.0
     apart: float = 0.2
@@ -48,7 +51,7 @@ class CastParams:
     tried: int = 1
 
 
-USUAL = CastParams(conditions=10.0, sex=SEX, tried=8)
+USUAL = CastParams(people=16, steered=True, conditions=10.0, sex=SEX, apart=0.0, tried=16)
 # too few to tell what they have in common
 QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
 STRANGER = CastParams(people=12, apart=0.0, common=0.0)  # drawn in whole from the style
@@ -65,16 +68,15 @@ def cast(
         face: the aligned photo, [1, 3, R, R] in [-1, 1].
     """
     w = mapping(styles(hidden, params.people).to(next(mapping.parameters()))).to(face)
-    codes, shapes = [], []
-    for some in w.split(TOGETHER):
-        people = networks.generator.synthesize(some[:, None], SIDE)
-        codes.append(networks.encoder(people))
-        shapes.append(torch.cat([_shape(one[None], networks) for one in people]))
-    code, shape = torch.cat(codes), torch.cat(shapes)
+    photo = shrink(face, SIDE)
+    if params.steered:
+        w = _steered(w, hidden, photo, networks)
+    code, mesh = _looked_at(w, networks)[:2]
+    shape = proportions(mesh)
     wanted = hidden[:, :kept].to(code)
     common = code[:, kept:].mean(0, keepdim=True)
     misfit = params.conditions * apparent(code, hidden.to(code), params.sex)
-    misfit = misfit + params.shape * (shape - _shape(shrink(face, SIDE), networks)).square().sum(1)
+    misfit = misfit + params.shape * (shape - proportions(mesh_in_crop(networks.landmarks, photo))).square().sum(1)
     misfit = misfit + params.apart * F.cosine_similarity(code[:, kept:], common)
     likely = misfit.argsort()[: params.tried]
     own = F.normalize(code[likely, kept:] - params.common * common, dim=1)
@@ -96,8 +98,23 @@ def _signs(count: int) -> tuple[Tensor, Tensor]:
     return signs[:1], signs[1:]
 
 
-def _shape(face: Tensor, networks: Networks) -> Tensor:
-    return proportions(mesh_in_crop(networks.landmarks, face))
+def _steered(w: Tensor, hidden: Tensor, photo: Tensor, networks: Networks) -> Tensor:
+    """Styles [n, 512] of the same people, but of the sex, age and tone that the code says, posed as the photo's and
+    without glasses and hats."""
+    steering = networks.steering
+    wanted = steering.read(hidden.to(w), mesh_in_crop(networks.landmarks, photo), networks.parser(photo))
+    wanted[:, -len(WORN) :] = 0
+    return steering(w, wanted - steering.read(*_looked_at(w, networks, parsed=True)))
+
+
+def _looked_at(w: Tensor, networks: Networks, parsed: bool = False) -> list[Tensor]:
+    """Codes, landmarks and, where asked for, the parser's logits of the people of some styles [n, 512]."""
+    looks = []
+    for some in w.split(TOGETHER):
+        people = networks.generator.synthesize(some[:, None], SIDE)
+        mesh = torch.cat([mesh_in_crop(networks.landmarks, one[None]) for one in people])
+        looks.append([networks.encoder(people), mesh, *([networks.parser(people)] if parsed else [])])
+    return [torch.cat(kind) for kind in zip(*looks, strict=True)]
 
 
 def proportions(mesh: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from anonface.models.attributes import LatentMapper
 from anonface.models.face_parser import FaceParser, face_odds
 from anonface.models.identity import CONDITIONS, KEPT, IdentityEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN
+from anonface.models.steering import StyleSteering
 
 LandmarkNetwork = Callable[[Tensor], Tensor]
 
@@ -59,7 +60,8 @@ class RefineParams:
     to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
     an iris; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid. ``face`` wants face
-    wherever the mask is, as the parser sees it: no glasses, hair or background where the photo shows none.
+    wherever the mask is, as the parser sees it: no glasses, hair or background where the photo shows none. ``unlike``
+    counts when one of several people is chosen: whoever is least like the others is least like another key's, too.
     """
 
     steps: int = 20
@@ -80,6 +82,7 @@ class RefineParams:
     forehead: float = 10.0
     layout: float = 0.5
     face: float = 15.0
+    unlike: float = 90.0
 
 
 DISGUISE = RefineParams()
@@ -109,6 +112,7 @@ class Networks:
     mapper: LatentMapper
     landmarks: LandmarkNetwork
     parser: FaceParser
+    steering: StyleSteering
 
     def draw(self, u: Tensor, side: int) -> Tensor:
         """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1]."""
@@ -168,14 +172,17 @@ class Scene:
 
         Who would bring hair or glasses into the mask, or must be bent much, is left out so rather than corrected.
         """
-        scores = []
+        scores, codes = [], []
         for w, target in zip(people, targets, strict=True):
             render, toned = self.drawn(w)
             code = self.networks.encoder(composite(self.face, toned, self.mask))
             alike = self.params.leave * F.cosine_similarity(code, self.left).sum()
             other = self.params.conditions * apparent(code, target).sum()
-            scores.append(float(alike + other + self.misfit(render, toned) + self.not_face(toned)))
-        return scores.index(min(scores))
+            scores.append(alike + other + self.misfit(render, toned) + self.not_face(toned))
+            codes.append(code)
+        seen = torch.cat(codes)
+        others = seen.sum(0, keepdim=True) - seen  # of one alone nothing, to which the cosine is 0
+        return int((torch.stack(scores) + self.params.unlike * F.cosine_similarity(seen, others)).argmin())
 
 
 @denormals_flushed()

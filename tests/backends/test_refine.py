@@ -23,6 +23,7 @@ from anonface.backends.refine import (
 from anonface.faces.align import BROWS
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import CONDITIONS
+from anonface.models.steering import StyleSteering
 
 
 def test_a_grey_photo_makes_its_face_grey_and_a_coloured_one_does_not():
@@ -126,7 +127,7 @@ class _Plain:
 def plain_networks(parse) -> Networks:
     still = torch.rand(1, 468 * 3, generator=torch.Generator().manual_seed(4))
     plain = _Plain()
-    return Networks(plain, plain, plain, lambda view: still, parse)
+    return Networks(plain, plain, plain, lambda view: still, parse, StyleSteering())
 
 
 def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
@@ -145,17 +146,29 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
         w[0, 0, :3], w[0, 0, 3:6] = 0.2, torch.tensor(square)
     hues = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(5))
     face, mask = 0.4 * hues, torch.ones(1, 1, 64, 64)
+    alike = [people[0], people[1].clone(), people[1]]
     nothing = RefineParams(
-        side=64, leave=0, conditions=0, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, face=0
+        side=64,
+        leave=0,
+        conditions=0,
+        colour=0,
+        landmarks=0,
+        expression=0,
+        gaze=0,
+        forehead=0,
+        layout=0,
+        face=0,
+        unlike=0,
     )
 
-    def best(**weights) -> int:
+    def best(people=people, **weights) -> int:
         scene = Scene(face, mask, networks, replace(nothing, **weights))
         return scene.best(people, networks.encoder(face).expand(3, -1))
 
     assert best(leave=1) == 0  # whoever looks least like the photo
     assert best(leave=1, face=1000) == 2  # of those without hair
     assert best(layout=1) == 1  # whose colours lie as the photo's do
+    assert best(alike, unlike=1) == 0 and best(alike, unlike=-1) in (1, 2)  # the one unlike the two others
 
 
 def test_sex_counts_more_than_tone():
