@@ -60,8 +60,7 @@ class RefineParams:
     to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
     an iris; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid. ``face`` wants face
-    wherever the mask is, as the parser sees it: no glasses, hair or background where the photo shows none. ``unlike``
-    counts when one of several people is chosen: whoever is least like the others is least like another key's, too.
+    wherever the mask is, as the parser sees it: no glasses, hair or background where the photo shows none.
     """
 
     steps: int = 20
@@ -82,7 +81,6 @@ class RefineParams:
     forehead: float = 10.0
     layout: float = 0.5
     face: float = 15.0
-    unlike: float = 90.0
 
 
 DISGUISE = RefineParams()
@@ -101,6 +99,25 @@ RESTORE = RefineParams(
     gaze=5,
     face=1,
 )
+
+
+@dataclass(frozen=True)
+class ChoiceParams:
+    """What counts, beside how well somebody fits the photo, when one of several people is chosen.
+
+    More than in steps, which cannot take off glasses or make a man a woman without bending the face: how alike the face
+    is to the ``original`` and to what all targets have in common, how far off in its ``conditions``, and where it is no
+    ``face``. ``unlike`` the others: who is least like them is least like another key's, too.
+    """
+
+    original: float = 54.0
+    common: float = 9.0
+    conditions: float = 120.0
+    face: float = 60.0
+    unlike: float = 90.0
+
+
+CHOICE = ChoiceParams()
 
 
 @dataclass(frozen=True)
@@ -160,29 +177,30 @@ class Scene:
         return loss + params.expression * (_expression(found) - self.shapes).abs().mean()
 
     def not_face(self, toned: Tensor) -> Tensor:
-        """What of a render is no face where one has to be, weighted."""
-        return self.params.face * _not_face(self.networks.parser, toned, self.mask)
+        """What of a render is no face where one has to be, in nats a pixel."""
+        return _not_face(self.networks.parser, toned, self.mask)
 
     @torch.no_grad()
-    def best(self, people: Sequence[Tensor], targets: Tensor) -> int:
-        """Who of some people, latents [1, n, 512] each, fits before any refinement: by all that refinement minds.
+    def best(self, people: Sequence[Tensor], targets: Tensor, choice: ChoiceParams = CHOICE) -> int:
+        """Who of some people, latents [1, n, 512] each, fits before any refinement.
 
         Args:
             targets: their codes, [people, 448].
 
         Who would bring hair or glasses into the mask, or must be bent much, is left out so rather than corrected.
         """
+        weights = self.left.new_tensor([choice.original, choice.common])[: len(self.left)]
         scores, codes = [], []
         for w, target in zip(people, targets, strict=True):
             render, toned = self.drawn(w)
             code = self.networks.encoder(composite(self.face, toned, self.mask))
-            alike = self.params.leave * F.cosine_similarity(code, self.left).sum()
-            other = self.params.conditions * apparent(code, target).sum()
-            scores.append(alike + other + self.misfit(render, toned) + self.not_face(toned))
+            score = self.misfit(render, toned) + choice.face * self.not_face(toned)
+            score = score + (weights * F.cosine_similarity(code, self.left)).sum()
+            scores.append(score + choice.conditions * apparent(code, target).sum())
             codes.append(code)
         seen = torch.cat(codes)
         others = seen.sum(0, keepdim=True) - seen  # of one alone nothing, to which the cosine is 0
-        return int((torch.stack(scores) + self.params.unlike * F.cosine_similarity(seen, others)).argmin())
+        return int((torch.stack(scores) + choice.unlike * F.cosine_similarity(seen, others)).argmin())
 
 
 @denormals_flushed()
@@ -219,7 +237,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene) -> Tensor:
         loss = loss + params.conditions * apparent(code, target).mean()
         loss = loss + scene.misfit(render, toned)
         if step % PARSED_EVERY == 0:
-            loss = loss + PARSED_EVERY * scene.not_face(toned)
+            loss = loss + PARSED_EVERY * params.face * scene.not_face(toned)
         loss = loss + params.stay * change.square().mean()
         optimiser.zero_grad()
         loss.backward()

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from anonface.backends.refine import (
     EXPRESSIVE,
     SEX,
+    ChoiceParams,
     Networks,
     RefineParams,
     Scene,
@@ -147,26 +148,15 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     hues = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(5))
     face, mask = 0.4 * hues, torch.ones(1, 1, 64, 64)
     alike = [people[0], people[1].clone(), people[1]]
-    nothing = RefineParams(
-        side=64,
-        leave=0,
-        conditions=0,
-        colour=0,
-        landmarks=0,
-        expression=0,
-        gaze=0,
-        forehead=0,
-        layout=0,
-        face=0,
-        unlike=0,
-    )
+    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0)
 
-    def best(people=people, **weights) -> int:
-        scene = Scene(face, mask, networks, replace(nothing, **weights))
-        return scene.best(people, networks.encoder(face).expand(3, -1))
+    def best(people=people, layout=0.0, **weights) -> int:
+        scene = Scene(face, mask, networks, replace(nothing, layout=layout))
+        choice = replace(ChoiceParams(original=0, common=0, conditions=0, face=0, unlike=0), **weights)
+        return scene.best(people, networks.encoder(face).expand(3, -1), choice)
 
-    assert best(leave=1) == 0  # whoever looks least like the photo
-    assert best(leave=1, face=1000) == 2  # of those without hair
+    assert best(original=1) == 0  # whoever looks least like the photo
+    assert best(original=1, face=1000) == 2  # of those without hair
     assert best(layout=1) == 1  # whose colours lie as the photo's do
     assert best(alike, unlike=1) == 0 and best(alike, unlike=-1) in (1, 2)  # the one unlike the two others
 
