@@ -54,7 +54,7 @@ class CastParams:
 USUAL = CastParams(people=16, steered=True, conditions=10.0, sex=SEX, apart=0.0, tried=16)
 # too few to tell what they have in common
 QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
-STRANGER = CastParams(people=12, apart=0.0, common=0.0)  # drawn in whole from the style
+STRANGER = CastParams(people=12, steered=True, apart=0.0, common=0.0)  # drawn in whole from the style
 
 
 @torch.no_grad()
