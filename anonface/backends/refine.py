@@ -106,13 +106,14 @@ class ChoiceParams:
     """What counts, beside how well somebody fits the photo, when one of several people is chosen.
 
     More than in steps, which cannot take off glasses or make a man a woman without bending the face: how alike the face
-    is to the ``original`` and to what all targets have in common, how far off in its ``conditions``, and where it is no
-    ``face``. ``unlike`` the others: who is least like them is least like another key's, too.
+    is to the ``original`` and to what all targets have in common, how far off in its ``conditions`` and ``landmarks``,
+    and where it is no ``face``. ``unlike`` the others: who is least like them is least like another key's, too.
     """
 
     original: float = 54.0
     common: float = 9.0
     conditions: float = 120.0
+    landmarks: float = 600.0
     face: float = 60.0
     unlike: float = 90.0
 
@@ -195,6 +196,8 @@ class Scene:
             render, toned = self.drawn(w)
             code = self.networks.encoder(composite(self.face, toned, self.mask))
             score = self.misfit(render, toned) + choice.face * self.not_face(toned)
+            found = mesh_in_crop(self.networks.landmarks, toned)
+            score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + (weights * F.cosine_similarity(code, self.left)).sum()
             scores.append(score + choice.conditions * apparent(code, target).sum())
             codes.append(code)

@@ -152,7 +152,7 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
 
     def best(people=people, layout=0.0, **weights) -> int:
         scene = Scene(face, mask, networks, replace(nothing, layout=layout))
-        choice = replace(ChoiceParams(original=0, common=0, conditions=0, face=0, unlike=0), **weights)
+        choice = replace(ChoiceParams(original=0, common=0, conditions=0, landmarks=0, face=0, unlike=0), **weights)
         return scene.best(people, networks.encoder(face).expand(3, -1), choice)
 
     assert best(original=1) == 0  # whoever looks least like the photo
