@@ -113,7 +113,7 @@ class ChoiceParams:
     original: float = 54.0
     common: float = 9.0
     conditions: float = 120.0
-    landmarks: float = 600.0
+    landmarks: float = 1500.0
     face: float = 60.0
     unlike: float = 90.0
 
