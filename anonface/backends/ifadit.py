@@ -265,11 +265,9 @@ class IFADIT:
         target = self._led(code, face, key).to(face)
         added = COMPENSATION.unpacked(more, key)
         w = self.latents(watermark.without(face), target)
-        if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's: anybody like who is seen
+        if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's: in their pose, anybody
             small = shrink(face, self.resolution)
-            kept = self.embed(watermark.without(face))[:, :KEPT].to(target)
-            anybody = F.normalize(torch.cat([kept, target[:, KEPT:]], dim=1), dim=1)
-            _, w[:, SHAPED] = cast(anybody, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
+            _, w[:, SHAPED] = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
         if self.settings.refine and more.error > CLEAR:

@@ -54,7 +54,8 @@ class CastParams:
 USUAL = CastParams(people=16, steered=True, conditions=10.0, sex=SEX, apart=0.0, tried=16)
 # too few to tell what they have in common
 QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
-STRANGER = CastParams(people=12, steered=True, apart=0.0, common=0.0)  # drawn in whole from the style
+# of a wrong key, drawn in whole from the style. Not steered: that led back to the original's kind, and nearer to it
+STRANGER = CastParams(people=12, apart=0.0, common=0.0)
 
 
 @torch.no_grad()
