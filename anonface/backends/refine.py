@@ -108,12 +108,16 @@ class ChoiceParams:
     More than in steps, which cannot take off glasses or make a man a woman without bending the face: how alike the face
     is to the ``original`` and to what all targets have in common, how far off in its ``conditions`` and ``landmarks``,
     and where it is no ``face``. ``unlike`` the others: who is least like them is least like another key's, too.
+    ``near`` counts, squared, what of the cosine to the original is above ``far``: who is far enough need not be farther
+    still, who is not is hardly ever chosen.
     """
 
-    original: float = 54.0
+    original: float = 30.0
+    near: float = 200.0
+    far: float = 0.15
     common: float = 9.0
     conditions: float = 120.0
-    landmarks: float = 1500.0
+    landmarks: float = 4000.0
     face: float = 60.0
     unlike: float = 90.0
 
@@ -198,7 +202,8 @@ class Scene:
             score = self.misfit(render, toned) + choice.face * self.not_face(toned)
             found = mesh_in_crop(self.networks.landmarks, toned)
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
-            score = score + (weights * F.cosine_similarity(code, self.left)).sum()
+            alike = F.cosine_similarity(code, self.left)
+            score = score + (weights * alike).sum() + choice.near * (alike[0] - choice.far).clamp_min(0).square()
             scores.append(score + choice.conditions * apparent(code, target).sum())
             codes.append(code)
         seen = torch.cat(codes)
