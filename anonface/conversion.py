@@ -1,8 +1,8 @@
 """Foreign network files -> numpy arrays and plain operation lists, without the frameworks that wrote them.
 
-Three formats carry the third-party networks of this project: OpenVINO IR (the default generator), TFLite (dense
-landmarks, one training teacher) and TensorFlow.js graph models (teachers and judges). Only what those files use is
-read. A graph becomes a list of :class:`Node` in NCHW terms, which ``models.graph.Graph`` runs in torch; that keeps
+Four formats carry the third-party networks of this project: OpenVINO IR (the default generator), TFLite (dense
+landmarks, one training teacher), ONNX (the recognizer) and TensorFlow.js graph models (teachers and judges). Only what
+those files use is read. A graph becomes a list of :class:`Node` in NCHW terms, which ``models.graph.Graph`` runs in torch; that keeps
 every third-party network differentiable.
 """
 
@@ -203,6 +203,57 @@ def _tflite_node(tflite: Any, operator: Any, name: str, inputs: tuple[str, ...],
     if name == "RESHAPE":
         return Node("flatten", inputs[:1], output)
     raise WeightsError(f"TFLite operation {name} is not supported")
+
+
+# --- ONNX ------------------------------------------------------------------------------------------------------------
+
+
+def read_onnx(data: bytes) -> GraphFile:
+    """An ONNX model of convolutions as a graph in NCHW terms. Batch norms become a product and a sum.
+
+    Raises:
+        WeightsError: this is no ONNX model, or has an operation that this reader does not know.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        graph = onnx.load_model_from_string(data).graph
+    except DecodeError as error:
+        raise WeightsError("this is no ONNX model") from error
+    arrays: Arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    nodes: list[Node] = []
+    for node in graph.node:
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        nodes += _onnx_nodes(node.op_type, tuple(node.input), node.output[0], attributes, arrays)
+    inputs = tuple(entry.name for entry in graph.input if entry.name not in arrays)
+    return GraphFile(tuple(nodes), _only_used(nodes, arrays), inputs, tuple(entry.name for entry in graph.output))
+
+
+def _onnx_nodes(op: str, inputs: tuple[str, ...], output: str, attributes: dict[str, Any], arrays: Arrays) -> list[Node]:
+    if op == "Conv":
+        pads, strides = set(attributes.get("pads", [0])), set(attributes.get("strides", [1]))
+        if len(pads) > 1 or len(strides) > 1 or set(attributes.get("dilations", [1])) != {1}:
+            raise WeightsError(f"the ONNX convolution {output!r} is not supported")
+        said = {"stride": strides.pop(), "same": False, "padding": pads.pop(), "groups": attributes.get("group", 1)}
+        return [Node("conv2d", inputs, output, {**said, "activation": None})]
+    if op == "PRelu":
+        arrays[f"{inputs[1]}.flat"] = arrays[inputs[1]].reshape(-1)
+        return [Node("prelu", (inputs[0], f"{inputs[1]}.flat"), output)]
+    if op == "Add":
+        return [Node("add", inputs, output)]
+    if op == "Flatten":
+        return [Node("flatten", inputs, output, {"channels_first": True})]
+    if op == "Gemm" and attributes.get("transB") and attributes.get("alpha", 1) == attributes.get("beta", 1) == 1:
+        arrays[f"{inputs[1]}.turned"] = arrays[inputs[1]].T
+        return [Node("matmul", (inputs[0], f"{inputs[1]}.turned", inputs[2]), output, {"activation": None})]
+    if op == "BatchNormalization":
+        scale, bias, mean, variance = (arrays[name] for name in inputs[1:])
+        gain = scale / np.sqrt(variance + attributes.get("epsilon", 1e-5))
+        names = f"{output}.gain", f"{output}.offset"
+        arrays.update(zip(names, (gain, bias - mean * gain), strict=True))
+        return [Node("mul", (inputs[0], names[0]), f"{output}.scaled"), Node("add", (f"{output}.scaled", names[1]), output)]
+    raise WeightsError(f"ONNX operation {op} is not supported")
 
 
 # --- TensorFlow.js graph model ---------------------------------------------------------------------------------------

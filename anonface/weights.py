@@ -513,7 +513,7 @@ def tensors(name: str) -> dict[str, Tensor]:
 
 
 def graph(name: str) -> GraphFile:
-    """Operations and arrays of a TFLite or TensorFlow.js file, for ``models.graph.Graph``.
+    """Operations and arrays of a TFLite, ONNX or TensorFlow.js file, for ``models.graph.Graph``.
 
     Raises:
         WeightsError: as :func:`path`, or the file is not of these formats.
@@ -523,6 +523,8 @@ def graph(name: str) -> GraphFile:
     row = entry(name)
     if row.format == "tflite":
         return conversion.read_tflite(path(name).read_bytes())
+    if row.format == "onnx":
+        return conversion.read_onnx(path(name).read_bytes())
     if row.format == "tfjs":
         return conversion.read_tfjs(path(row.companion).read_bytes(), path(name).read_bytes())
     raise WeightsError(f"weights {name!r} ({row.file}) are no graph")
@@ -539,7 +541,7 @@ def _convert(row: Entry, source: Path) -> dict[str, Tensor]:
         arrays = conversion.mobile_stylegan_tensors(path(row.companion).read_bytes(), source.read_bytes())
     elif row.format == "mapping":
         arrays = conversion.mapping_tensors(path(row.companion).read_bytes(), source.read_bytes())
-    elif row.format in ("tflite", "tfjs"):
+    elif row.format in ("tflite", "onnx", "tfjs"):
         arrays = graph(row.name).arrays
     else:
         raise WeightsError(f"weights {row.name!r} ({row.file}) hold no named tensors")

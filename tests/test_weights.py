@@ -164,7 +164,7 @@ def test_shipped_rows_are_complete() -> None:
     assert all(len(package["sha256"]) == 64 and package["size"] > 0 for package in packages.values())
     for name, row in rows.items():
         assert row["needed_for"] in ("run", "evaluation", "training", "choice"), name
-        assert row["format"] in ("tensors", "mobile-stylegan", "mapping", "tflite", "tfjs", "blob"), name
+        assert row["format"] in ("tensors", "mobile-stylegan", "mapping", "tflite", "onnx", "tfjs", "blob"), name
         assert row["licence"] and row["role"] and row["made_how"], name
         assert row["sources"] or row["page"], name
         assert (len(row.get("sha256", "")) == 64 and row["size"] > 0) or row["needed_for"] == "choice", name

@@ -31,6 +31,7 @@ from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import QUICK, STRANGER, USUAL, cast
+from anonface.backends.recognizer import Recognizer
 from anonface.backends.refine import DISGUISE, RESTORE, SHAPED, Networks, Scene, match_tones, refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
@@ -145,6 +146,7 @@ class IFADIT:
             Graph(weights.graph("landmarks")).eval().to(self.device),
             parser,
             steering,
+            Recognizer(Graph(weights.graph("arcface-mobile"))).eval().to(self.device),
         )
         self.keygen = KeyGen(self.flow.params)
         self.disguise, self.restoration = DISGUISE, RESTORE

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from anonface.backends.arena import denormals_flushed
 from anonface.backends.looks import look, luma, schedule, shrink
+from anonface.backends.recognizer import Recognizer, frames
 from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper
@@ -51,11 +52,13 @@ class RefineParams:
     ``own``, ``shaped`` and ``fine`` keep the face where the generator makes natural ones: the latents move together,
     those of features together once more at ``shaped`` times that pace, and each by itself only at ``own`` times; those
     of fine detail, which can fool an encoder but are nobody's features, at ``fine`` times the pace of the others.
+    Only the first ``components`` coordinates of each move: what lies in the others hardly shows, but deceives encoders.
     ``stay`` draws them back to where they started.
 
-    ``identity`` pulls until the cosine to the target is ``enough``: hard where a face lags behind, not at all where
-    somebody else is there already and more would only deceive the encoder. ``leave`` pushes away from whom the photo
-    shows and from what all keys would make of it, as far as the target does.
+    ``identity`` pulls towards the target; nobody is pulled who was drawn as the target already, because more would
+    only bend a natural face. ``leave`` pushes away from whom the photo shows and from what all keys would make of it, as
+    far as the target does; ``shunned`` does so in the eyes of the recognizer, until the cosine is that of a
+    ``stranger``.
     ``conditions`` holds the code's kept coordinates, sex, age and skin tone, which weigh little in the cosine but much
     to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
@@ -69,10 +72,12 @@ class RefineParams:
     own: float = 0.2
     shaped: float = 1.0
     fine: float = 0.5
+    components: int = 64
     stay: float = 2.0
-    identity: float = 25.0
-    enough: float = 0.65
+    identity: float = 0.0
     leave: float = 9.0
+    shunned: float = 30.0
+    stranger: float = 0.0
     conditions: float = 60.0
     colour: float = 8.0
     landmarks: float = 80.0
@@ -88,10 +93,11 @@ RESTORE = RefineParams(
     rate=0.05,
     own=0.7,
     shaped=0.0,
+    components=512,
     stay=0.5,
     identity=2.5,
-    enough=1,
     leave=2,
+    shunned=0,
     conditions=10,
     colour=2.0,
     landmarks=80,
@@ -120,6 +126,9 @@ class ChoiceParams:
     landmarks: float = 4000.0
     face: float = 60.0
     unlike: float = 90.0
+    seen: float = 200.0
+    stranger: float = 0.1
+    apart: float = 90.0
 
 
 CHOICE = ChoiceParams()
@@ -135,6 +144,7 @@ class Networks:
     landmarks: LandmarkNetwork
     parser: FaceParser
     steering: StyleSteering
+    recognizer: Recognizer
 
     def draw(self, u: Tensor, side: int) -> Tensor:
         """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1]."""
@@ -161,10 +171,12 @@ class Scene:
         self.mesh, self.cells = mesh_in_crop(networks.landmarks, self.face), _cells(self.face, self.mask)
         self.shapes, self.contrast = _expression(self.mesh), _contrast(self.face)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
-        left = [networks.encoder(self.face)]
+        left = [self.face]
         if common is not None:
-            left.append(networks.encoder(composite(self.face, self.drawn(common)[1], self.mask)))
-        self.left = torch.cat(left)
+            left.append(composite(self.face, self.drawn(common)[1], self.mask))
+        self.frames = frames(self.mesh)
+        self.left = torch.cat([networks.encoder(one) for one in left])
+        self.known = torch.cat([networks.recognizer(one, self.frames) for one in left])
 
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The render of latents [1, n, 512], as it is and in the photo's colours, each [1, 3, side, side]."""
@@ -195,20 +207,27 @@ class Scene:
         Who would bring hair or glasses into the mask, or must be bent much, is left out so rather than corrected.
         """
         weights = self.left.new_tensor([choice.original, choice.common])[: len(self.left)]
-        scores, codes = [], []
+        scores, codes, looks = [], [], []
         for w, target in zip(people, targets, strict=True):
             render, toned = self.drawn(w)
-            code = self.networks.encoder(composite(self.face, toned, self.mask))
+            shown = composite(self.face, toned, self.mask)
+            code = self.networks.encoder(shown)
+            looks.append(self.networks.recognizer(shown, self.frames))
             score = self.misfit(render, toned) + choice.face * self.not_face(toned)
             found = mesh_in_crop(self.networks.landmarks, toned)
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             alike = F.cosine_similarity(code, self.left)
             score = score + (weights * alike).sum() + choice.near * (alike[0] - choice.far).clamp_min(0).square()
+            known = (F.cosine_similarity(looks[-1], self.known) - choice.stranger).clamp_min(0)
+            score = score + choice.seen * known[0].square()
             scores.append(score + choice.conditions * apparent(code, target).sum())
             codes.append(code)
         seen = torch.cat(codes)
         others = seen.sum(0, keepdim=True) - seen  # of one alone nothing, to which the cosine is 0
-        return int((torch.stack(scores) + choice.unlike * F.cosine_similarity(seen, others)).argmin())
+        total = torch.stack(scores) + choice.unlike * F.cosine_similarity(seen, others)
+        seen = torch.cat(looks)
+        total = total + choice.apart * F.cosine_similarity(seen, seen.sum(0, keepdim=True) - seen)
+        return int(total.argmin())
 
 
 @denormals_flushed()
@@ -231,6 +250,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene) -> Tensor:
     start = mapper.to_u(w).detach()
     latent = torch.arange(w.shape[1], device=w.device)
     pace = torch.where(latent < COARSE, 1.0, params.fine)[None, :, None]
+    pace = pace * (torch.arange(start.shape[2], device=w.device) < params.components)
     shaping = ((latent >= SHAPED.start) & (latent < SHAPED.stop))[None, :, None] * params.shaped
     own = torch.zeros_like(start, requires_grad=True)
     shared, shape = (torch.zeros_like(start[:, :1], requires_grad=True) for _ in range(2))
@@ -239,9 +259,13 @@ def refine(w: Tensor, target: Tensor, scene: Scene) -> Tensor:
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
         render, toned = scene.drawn(mapper.to_w(start + pace * change))
-        code = networks.encoder(look(composite(scene.face, toned, scene.mask), step))
-        loss = params.identity * (params.enough - F.cosine_similarity(code, target)).clamp_min(0).mean()
+        shown = look(composite(scene.face, toned, scene.mask), step)
+        code = networks.encoder(shown)
+        loss = params.identity * (1 - F.cosine_similarity(code, target)).mean()
         loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
+        if params.shunned:
+            known = F.cosine_similarity(networks.recognizer(shown, scene.frames), scene.known)
+            loss = loss + params.shunned * (known - params.stranger).clamp_min(0).sum()
         loss = loss + params.conditions * apparent(code, target).mean()
         loss = loss + scene.misfit(render, toned)
         if step % PARSED_EVERY == 0:

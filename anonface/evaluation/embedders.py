@@ -35,10 +35,6 @@ Vector = NDArray[np.float64]
 Cut = Callable[[Pixels, Points], Pixels]
 Run = Callable[[Pixels], Vector]
 
-# Eyes, nose tip and mouth corners in the 112-px face that InsightFace's training data, and all that followed, show.
-FIVE_POINTS = np.array(
-    [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
-)
 ARCFACE_SIDE = 112  # px
 # The box of a 256-px crop, (top, left, side), that pSp, iFADIT and this project's encoder show to their recognizers.
 ENCODER_BOX = (35, 32, 188)
@@ -58,7 +54,8 @@ class Embedder:
 
     Attributes:
         name: its name here and in weights.toml.
-        seen_by_loss: whether a training loss of this project used the network, or what it was distilled into.
+        seen_by_loss: whether a loss of this project used the network, or what it was distilled into, be it in training
+            or when a new face is refined.
         cut: an FFHQ-aligned face, uint8 [256, 256, 3] RGB, and its landmarks [468, 2] in crop pixels, to what the
             network looks at, uint8 [s, s, 3] RGB.
         run: that to an embedding [d].
@@ -89,9 +86,9 @@ class Embedder:
 
 
 def five_point_face(crop: Pixels, mesh: Points) -> Pixels:
-    """The 112-px face of ArcFace and its kin, its five points laid on FIVE_POINTS as well as turn and size allow."""
+    """The 112-px face of ArcFace and its kin, its five points laid on align.ARCFACE_POINTS as well as turn and size allow."""
     fine = 2  # samples a pixel along each axis, against aliasing
-    matrix = align.index_matrix(_similarity(align.five_points(mesh), FIVE_POINTS * fine))
+    matrix = align.index_matrix(align.similarity(align.five_points(mesh), align.ARCFACE_POINTS * fine))
     size = (ARCFACE_SIDE * fine, ARCFACE_SIDE * fine)
     warped = cv2.warpAffine(crop, matrix, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
     return np.asarray(cv2.resize(warped, (ARCFACE_SIDE, ARCFACE_SIDE), interpolation=cv2.INTER_AREA), np.uint8)
@@ -117,15 +114,6 @@ def _resized(pixels: Pixels, side: int) -> Pixels:
     return np.asarray(cv2.resize(pixels, (side, side), interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def _similarity(points: Points, targets: Points) -> NDArray[np.float64]:
-    """The turn, scale and shift [2, 3] that brings points [n, 2] nearest to targets, by least squares."""
-    z, w = points @ (1, 1j), targets @ (1, 1j)
-    z0, w0 = z.mean(), w.mean()
-    a = np.vdot(z - z0, w - w0) / np.vdot(z - z0, z - z0).real
-    b = w0 - a * z0
-    return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]])
-
-
 # --- Networks --------------------------------------------------------------------------------------------------------
 
 
@@ -143,16 +131,35 @@ def _in_torch(network: nn.Module, middle: float = 127.5, scale: float = 127.5, b
 
 
 def _sface() -> Embedder:
-    try:
-        network = cv2.dnn.readNetFromONNX(str(weights.path("sface")))
-    except cv2.error as error:
-        raise UsageError("this OpenCV cannot read it", "pip install -U opencv-python") from error
+    network = _read_onnx("sface")
 
     def run(pixels: Pixels) -> Vector:
         network.setInput(cv2.dnn.blobFromImage(pixels), "data")  # the file lists its constants as inputs too
         return np.asarray(network.forward()[0], np.float64)
 
     return _embedder("sface", five_point_face, run, limits=(SFACE_LIMIT,))
+
+
+def _edgeface() -> Embedder:
+    network = _read_onnx("edgeface")
+
+    def run(pixels: Pixels) -> Vector:
+        network.setInput(cv2.dnn.blobFromImage(pixels, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
+        return np.asarray(network.forward()[0], np.float64)
+
+    return _embedder("edgeface", five_point_face, run)
+
+
+def _read_onnx(name: str) -> cv2.dnn.Net:
+    try:
+        return cv2.dnn.readNetFromONNX(str(weights.path(name)))
+    except cv2.error as error:
+        raise UsageError("this OpenCV cannot read it", "pip install -U opencv-python") from error
+
+
+def _arcface_mobile() -> Embedder:
+    run = _in_torch(Graph(weights.graph("arcface-mobile")))
+    return _embedder("arcface-mobile", five_point_face, run, seen_by_loss=True)
 
 
 def _teacher_a() -> Embedder:
@@ -216,11 +223,13 @@ def _embedder(
 
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {
     "sface": _sface,
+    "edgeface": _edgeface,
     "ir-se50": _ir_se50,
     "facexlib-arcface": _facexlib_arcface,
     "adaface": lambda: _adaface("adaface", IR_101),
     "adaface-ir50": lambda: _adaface("adaface-ir50", IR_50),
     "facenet": _facenet,
+    "arcface-mobile": _arcface_mobile,
     "teacher-a": _teacher_a,
     "teacher-b": _teacher_b,
 }

@@ -60,6 +60,10 @@ LEAST_INSIDE = 0.6  # share of the face's outline within the photo
 MOST_DISSENT = 0.075  # mean distance of the mesh from the detector's five points, in sides of the quad
 LEVEL_PITCH = -11.0  # degrees: the lean of a level face's forehead-to-chin line, by the mesh's depth
 COVER_WIDTH, COVER_HEIGHT, COVER_RISE = 1.5, 1.5, 0.04  # of the ellipse that hides a face, in its box's measures
+# Eyes, nose tip and mouth corners in the 112-px face that InsightFace's training data, and all that followed, show.
+ARCFACE_POINTS = np.array(
+    [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
+)
 # Where the five points lie in an upright frontal face's box, as shares of its width and height.
 BOX_POINTS = np.array([[0.31, 0.41], [0.69, 0.41], [0.50, 0.59], [0.34, 0.77], [0.66, 0.77]])
 
@@ -87,12 +91,26 @@ def crop_to_photo(quad: Points, size: int) -> Matrix:
 
 def photo_to_crop(quad: Points, size: int) -> Matrix:
     """The exact inverse of :func:`crop_to_photo`."""
-    return np.asarray(cv2.invertAffineTransform(crop_to_photo(quad, size)))
+    return inverted(crop_to_photo(quad, size))
 
 
 def transform(matrix: Matrix, points: Points) -> Points:
     """Apply an affine ``[2, 3]`` matrix to ``[N, 2]`` points."""
     return points @ matrix[:, :2].T + matrix[:, 2]
+
+
+def inverted(matrix: Matrix) -> Matrix:
+    """The way back of an affine matrix."""
+    return np.asarray(cv2.invertAffineTransform(matrix))
+
+
+def similarity(points: Points, targets: Points) -> Matrix:
+    """The turn, scale and shift ``[2, 3]`` that brings points ``[n, 2]`` nearest to targets, by least squares."""
+    z, w = points @ (1, 1j), targets @ (1, 1j)
+    z0, w0 = z.mean(), w.mean()
+    a = np.vdot(z - z0, w - w0) / np.vdot(z - z0, z - z0).real
+    b = w0 - a * z0
+    return np.array([[a.real, -a.imag, b.real], [a.imag, a.real, b.imag]])
 
 
 def index_matrix(matrix: Matrix) -> Matrix:

@@ -61,7 +61,7 @@ def _conv2d(node: Node, x: Tensor, weight: Tensor, *rest: Tensor) -> Tensor:
     bias = rest[0] if len(rest) > (slope is not None) else None
     if a["same"]:
         x = _pad_same(x, (weight.shape[2], weight.shape[3]), a["stride"], 0.0)
-    x = F.conv2d(x, weight, bias, stride=a["stride"], groups=a["groups"])
+    x = F.conv2d(x, weight, bias, stride=a["stride"], padding=a.get("padding", 0), groups=a["groups"])
     return F.prelu(x, slope.flatten()) if slope is not None else _activate(x, activation)
 
 
@@ -90,7 +90,8 @@ def _pad(node: Node, x: Tensor) -> Tensor:
 
 
 def _flatten(node: Node, x: Tensor) -> Tensor:
-    return x.permute(0, 2, 3, 1).flatten(1) if x.ndim == 4 else x.flatten(1)
+    first = x.ndim != 4 or node.attributes.get("channels_first", False)
+    return x.flatten(1) if first else x.permute(0, 2, 3, 1).flatten(1)
 
 
 def _matmul(node: Node, x: Tensor, weight: Tensor, *bias: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The parts of refinement's losses, on made-up pictures."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 import torch.nn.functional as F
@@ -128,7 +128,7 @@ class _Plain:
 def plain_networks(parse) -> Networks:
     still = torch.rand(1, 468 * 3, generator=torch.Generator().manual_seed(4))
     plain = _Plain()
-    return Networks(plain, plain, plain, lambda view: still, parse, StyleSteering())
+    return Networks(plain, plain, plain, lambda view: still, parse, StyleSteering(), lambda faces, frames: plain(faces))
 
 
 def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
@@ -141,7 +141,7 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     def encode(faces):
         return F.normalize(F.pad(F.adaptive_avg_pool2d(faces, 12).flatten(1), (0, 16)), dim=1)
 
-    networks = replace(plain_networks(parse), encoder=encode)
+    networks = replace(plain_networks(parse), encoder=encode, recognizer=lambda faces, frames: encode(faces))
     people = [torch.zeros(1, 17, 512) for _ in range(3)]
     for w, square in zip(people, ([-0.9, -0.9, -0.9], [0.0, 0.0, 0.0], [0.9, -0.9, 0.0]), strict=True):
         w[0, 0, :3], w[0, 0, 3:6] = 0.2, torch.tensor(square)
@@ -152,13 +152,19 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
 
     def best(people=people, layout=0.0, **weights) -> int:
         scene = Scene(face, mask, networks, replace(nothing, layout=layout))
-        choice = replace(ChoiceParams(original=0, common=0, conditions=0, landmarks=0, face=0, unlike=0), **weights)
+        zero = {field.name: 0 for field in fields(ChoiceParams)}
+        choice = ChoiceParams(**(zero | weights))
         return scene.best(people, networks.encoder(face).expand(3, -1), choice)
 
     assert best(original=1) == 0  # whoever looks least like the photo
     assert best(original=1, face=1000) == 2  # of those without hair
     assert best(layout=1) == 1  # whose colours lie as the photo's do
     assert best(alike, unlike=1) == 0 and best(alike, unlike=-1) in (1, 2)  # the one unlike the two others
+    assert best(near=1) == 0 and best(near=-1) == best(original=-1) != 0  # whoever is too near, the nearer the more
+    assert best(near=1, far=1) == best(near=-1, far=1) == 0  # all are far enough: the first
+    assert best(seen=1) == 0 and best(seen=-1) != 0  # whom the recognizer knows best
+    assert best(seen=1, stranger=1) == best(seen=-1, stranger=1) == 0
+    assert best(alike, apart=1) == 0 and best(alike, apart=-1) in (1, 2)
 
 
 def test_sex_counts_more_than_tone():
@@ -169,11 +175,19 @@ def test_sex_counts_more_than_tone():
     assert torch.allclose(apparent(other, code), SEX * apparent(darker, code))
 
 
-def test_a_face_near_enough_to_its_target_is_pulled_no_further():
+def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_knows():
     networks = plain_networks(lambda faces: torch.zeros(1, len(CLASSES), 8, 8))
     w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
-    alone = RefineParams(steps=3, side=64, leave=0, conditions=0)
+    alone = RefineParams(steps=3, side=64, leave=0, conditions=0, identity=0, shunned=0)
     led = lambda **how: refine(w, target, Scene(face, mask, networks, replace(alone, **how)))  # noqa: E731
-    idle = led(identity=0)
-    assert torch.equal(led(enough=-1), idle) and not torch.equal(led(enough=1), idle)
+    idle = led()
+    assert not torch.equal(led(identity=9), idle) and not torch.equal(led(shunned=9), idle)
+    assert torch.equal(led(shunned=9, stranger=1), idle)  # who is a stranger is let be
+
+
+def test_the_first_components_of_a_latent_alone_move():
+    networks = plain_networks(lambda faces: torch.zeros(1, len(CLASSES), 8, 8))
+    w, face, mask = torch.zeros(1, 17, 512), torch.rand(1, 3, 64, 64), torch.ones(1, 1, 64, 64)
+    moved = refine(w, torch.zeros(1, 448), Scene(face, mask, networks, RefineParams(steps=2, side=64, components=2)))
+    assert (moved[..., :2] != 0).any() and not moved[..., 2:].any()
