@@ -2,8 +2,8 @@
 
 Four formats carry the third-party networks of this project: OpenVINO IR (the default generator), TFLite (dense
 landmarks, one training teacher), ONNX (the recognizer) and TensorFlow.js graph models (teachers and judges). Only what
-those files use is read. A graph becomes a list of :class:`Node` in NCHW terms, which ``models.graph.Graph`` runs in torch; that keeps
-every third-party network differentiable.
+those files use is read. A graph becomes a list of :class:`Node` in NCHW terms, which ``models.graph.Graph`` runs in
+torch; that keeps every third-party network differentiable.
 """
 
 from __future__ import annotations
@@ -230,7 +230,9 @@ def read_onnx(data: bytes) -> GraphFile:
     return GraphFile(tuple(nodes), _only_used(nodes, arrays), inputs, tuple(entry.name for entry in graph.output))
 
 
-def _onnx_nodes(op: str, inputs: tuple[str, ...], output: str, attributes: dict[str, Any], arrays: Arrays) -> list[Node]:
+def _onnx_nodes(
+    op: str, inputs: tuple[str, ...], output: str, attributes: dict[str, Any], arrays: Arrays
+) -> list[Node]:
     if op == "Conv":
         pads, strides = set(attributes.get("pads", [0])), set(attributes.get("strides", [1]))
         if len(pads) > 1 or len(strides) > 1 or set(attributes.get("dilations", [1])) != {1}:
@@ -250,9 +252,9 @@ def _onnx_nodes(op: str, inputs: tuple[str, ...], output: str, attributes: dict[
     if op == "BatchNormalization":
         scale, bias, mean, variance = (arrays[name] for name in inputs[1:])
         gain = scale / np.sqrt(variance + attributes.get("epsilon", 1e-5))
-        names = f"{output}.gain", f"{output}.offset"
-        arrays.update(zip(names, (gain, bias - mean * gain), strict=True))
-        return [Node("mul", (inputs[0], names[0]), f"{output}.scaled"), Node("add", (f"{output}.scaled", names[1]), output)]
+        times, plus, scaled = f"{output}.times", f"{output}.plus", f"{output}.scaled"
+        arrays |= {times: gain, plus: bias - mean * gain}
+        return [Node("mul", (inputs[0], times), scaled), Node("add", (scaled, plus), output)]
     raise WeightsError(f"ONNX operation {op} is not supported")
 
 

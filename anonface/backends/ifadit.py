@@ -203,7 +203,7 @@ class IFADIT:
             starts = [self._as(*one, small) for one in zip(targets, people, strict=True)]
             own = mapper.to_u(self.latents(small, code.to(w)))
             meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
-            scene = self._scene(small, cover, targets)
+            scene = Scene(small, cover, self.networks, self.disguise)
             best = scene.best(starts, targets)
             w = refine(starts[best], targets[best, None], scene)
         self._meant.keep(given, key, meant)
@@ -311,11 +311,6 @@ class IFADIT:
         """Unit identity codes [B, 448], float64 on the CPU."""
         codes = [self.networks.encoder(face[None].to(self.device)) for face in faces]
         return F.normalize(torch.cat(codes).cpu().double(), dim=1)
-
-    def _scene(self, face: Tensor, mask: Tensor, targets: Tensor) -> Scene:
-        """The photo as people whose codes [n, 448] keep the same must fit it, unlike whom nobody's code would show."""
-        nobody = F.normalize(targets[:1] * (torch.arange(targets.shape[1]) < KEPT).to(targets), dim=1)
-        return Scene(face, mask, self.networks, self.disguise, self.latents(face, nobody))
 
     def _as(self, code: Tensor, style: Tensor, face: Tensor) -> Tensor:
         """Latents of one face with the features of somebody cast, a code [448] and a style [512]."""

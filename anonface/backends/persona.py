@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +52,7 @@ class CastParams:
     tried: int = 1
 
 
-USUAL = CastParams(people=16, steered=True, conditions=10.0, sex=SEX, apart=0.0, tried=16)
+USUAL = CastParams(people=24, steered=True, conditions=10.0, sex=SEX, apart=0.0, tried=24)
 # too few to tell what they have in common
 QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
 # of a wrong key, drawn in whole from the style. Not steered: that led back to the original's kind, and nearer to it
@@ -64,15 +65,17 @@ def cast(
 ) -> tuple[Tensor, Tensor]:
     """People whom the generator can draw, likeliest first: codes [n, 448] of unit length, and styles [n, 512].
 
+    Codes are those of people as they were before they were steered, but for what is kept.
+
     Args:
         hidden: unit code [1, 448], of which the first ``kept`` coordinates are kept as they are.
         face: the aligned photo, [1, 3, R, R] in [-1, 1].
     """
     w = mapping(styles(hidden, params.people).to(next(mapping.parameters()))).to(face)
     photo = shrink(face, SIDE)
+    code, mesh, *parsed = _looked_at(w, networks, params.steered)
     if params.steered:
-        w = _steered(w, hidden, photo, networks)
-    code, mesh = _looked_at(w, networks)[:2]
+        w = _steered(w, hidden, photo, (code, mesh, *parsed), networks)
     shape = proportions(mesh)
     wanted = hidden[:, :kept].to(code)
     common = code[:, kept:].mean(0, keepdim=True)
@@ -99,16 +102,16 @@ def _signs(count: int) -> tuple[Tensor, Tensor]:
     return signs[:1], signs[1:]
 
 
-def _steered(w: Tensor, hidden: Tensor, photo: Tensor, networks: Networks) -> Tensor:
-    """Styles [n, 512] of the same people, but of the sex, age and tone that the code says, posed as the photo's and
-    without glasses and hats."""
+def _steered(w: Tensor, hidden: Tensor, photo: Tensor, looks: Sequence[Tensor], networks: Networks) -> Tensor:
+    """Styles [n, 512] of people who look so, changed: the same, but of the sex, age and tone that the code says, posed
+    as the photo's and without glasses and hats."""
     steering = networks.steering
     wanted = steering.read(hidden.to(w), mesh_in_crop(networks.landmarks, photo), networks.parser(photo))
     wanted[:, -len(WORN) :] = 0
-    return steering(w, wanted - steering.read(*_looked_at(w, networks, parsed=True)))
+    return steering(w, wanted - steering.read(*looks))
 
 
-def _looked_at(w: Tensor, networks: Networks, parsed: bool = False) -> list[Tensor]:
+def _looked_at(w: Tensor, networks: Networks, parsed: bool) -> list[Tensor]:
     """Codes, landmarks and, where asked for, the parser's logits of the people of some styles [n, 512]."""
     looks = []
     for some in w.split(TOGETHER):

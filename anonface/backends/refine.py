@@ -56,9 +56,9 @@ class RefineParams:
     ``stay`` draws them back to where they started.
 
     ``identity`` pulls towards the target; nobody is pulled who was drawn as the target already, because more would
-    only bend a natural face. ``leave`` pushes away from whom the photo shows and from what all keys would make of it, as
-    far as the target does; ``shunned`` does so in the eyes of the recognizer, until the cosine is that of a
-    ``stranger``.
+    only bend a natural face. ``leave`` pushes away from whom the photo shows and from what all who were tried have in
+    common in it, hence another key's person too, as far as the target does; ``shunned`` does so in the eyes of the
+    recognizer, until the cosines are those of a ``stranger`` and of what may be ``shared``.
     ``conditions`` holds the code's kept coordinates, sex, age and skin tone, which weigh little in the cosine but much
     to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
@@ -78,9 +78,10 @@ class RefineParams:
     leave: float = 9.0
     shunned: float = 30.0
     stranger: float = 0.0
+    shared: float = 0.1
     conditions: float = 60.0
     colour: float = 8.0
-    landmarks: float = 80.0
+    landmarks: float = 140.0
     expression: float = 240.0
     gaze: float = 20.0
     forehead: float = 10.0
@@ -112,23 +113,24 @@ class ChoiceParams:
     """What counts, beside how well somebody fits the photo, when one of several people is chosen.
 
     More than in steps, which cannot take off glasses or make a man a woman without bending the face: how alike the face
-    is to the ``original`` and to what all targets have in common, how far off in its ``conditions`` and ``landmarks``,
-    and where it is no ``face``. ``unlike`` the others: who is least like them is least like another key's, too.
-    ``near`` counts, squared, what of the cosine to the original is above ``far``: who is far enough need not be farther
-    still, who is not is hardly ever chosen.
+    is to the ``original``, how far off in its ``conditions``, ``landmarks`` and ``expression``, and where it is no
+    ``face``. ``unlike`` the others: who is least like them is least like another
+    key's, too. ``near`` counts, squared, what of the cosine to the original is above ``far``: who is far enough need
+    not be farther still, who is not is hardly ever chosen. ``seen`` and ``apart`` are to the recognizer what ``near``
+    and ``unlike`` are to the encoder, ``stranger`` what ``far`` is.
     """
 
     original: float = 30.0
     near: float = 200.0
     far: float = 0.15
-    common: float = 9.0
-    conditions: float = 120.0
+    conditions: float = 300.0
     landmarks: float = 4000.0
-    face: float = 60.0
-    unlike: float = 90.0
-    seen: float = 200.0
-    stranger: float = 0.1
-    apart: float = 90.0
+    expression: float = 2500.0
+    face: float = 100.0
+    unlike: float = 100.0
+    seen: float = 400.0
+    stranger: float = 0.05
+    apart: float = 150.0
 
 
 CHOICE = ChoiceParams()
@@ -159,24 +161,18 @@ class Scene:
         mask: soft mask [1, 1, R, R] in 0..1, 1 where the render will be seen.
         networks: through which is looked.
         params: the side in px, and how much each fault counts.
-        common: latents [1, n, 512] of what all targets would share here: a face that the new one shall not resemble.
     """
 
     @torch.no_grad()
-    def __init__(
-        self, face: Tensor, mask: Tensor, networks: Networks, params: RefineParams, common: Tensor | None = None
-    ) -> None:
+    def __init__(self, face: Tensor, mask: Tensor, networks: Networks, params: RefineParams) -> None:
         self.networks, self.params = networks, params
         self.face, self.mask = shrink(face, params.side), shrink(mask, params.side)
         self.mesh, self.cells = mesh_in_crop(networks.landmarks, self.face), _cells(self.face, self.mask)
         self.shapes, self.contrast = _expression(self.mesh), _contrast(self.face)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
-        left = [self.face]
-        if common is not None:
-            left.append(composite(self.face, self.drawn(common)[1], self.mask))
         self.frames = frames(self.mesh)
-        self.left = torch.cat([networks.encoder(one) for one in left])
-        self.known = torch.cat([networks.recognizer(one, self.frames) for one in left])
+        # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
+        self.left, self.known = networks.encoder(self.face), networks.recognizer(self.face, self.frames)
 
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The render of latents [1, n, 512], as it is and in the photo's colours, each [1, 3, side, side]."""
@@ -204,29 +200,34 @@ class Scene:
         Args:
             targets: their codes, [people, 448].
 
-        Who would bring hair or glasses into the mask, or must be bent much, is left out so rather than corrected.
+        Who would bring hair or glasses into the mask, or must be bent much, is left out so rather than corrected. From
+        then on a face that is refined leaves what they all have in common as well.
         """
-        weights = self.left.new_tensor([choice.original, choice.common])[: len(self.left)]
         scores, codes, looks = [], [], []
         for w, target in zip(people, targets, strict=True):
             render, toned = self.drawn(w)
             shown = composite(self.face, toned, self.mask)
-            code = self.networks.encoder(shown)
-            looks.append(self.networks.recognizer(shown, self.frames))
-            score = self.misfit(render, toned) + choice.face * self.not_face(toned)
+            code, look = self.networks.encoder(shown), self.networks.recognizer(shown, self.frames)
             found = mesh_in_crop(self.networks.landmarks, toned)
+            score = self.misfit(render, toned) + choice.face * self.not_face(toned)
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
-            alike = F.cosine_similarity(code, self.left)
-            score = score + (weights * alike).sum() + choice.near * (alike[0] - choice.far).clamp_min(0).square()
-            known = (F.cosine_similarity(looks[-1], self.known) - choice.stranger).clamp_min(0)
-            score = score + choice.seen * known[0].square()
-            scores.append(score + choice.conditions * apparent(code, target).sum())
+            score = score + choice.expression * (_expression(found) - self.shapes).abs().mean()
+            score = score + choice.conditions * apparent(code, target).sum()
+            alike, known = (
+                F.cosine_similarity(*pair).sum() for pair in ((code, self.left[:1]), (look, self.known[:1]))
+            )
+            score = score + choice.original * alike + choice.near * (alike - choice.far).clamp_min(0).square()
+            scores.append(score + choice.seen * (known - choice.stranger).clamp_min(0).square())
             codes.append(code)
-        seen = torch.cat(codes)
-        others = seen.sum(0, keepdim=True) - seen  # of one alone nothing, to which the cosine is 0
-        total = torch.stack(scores) + choice.unlike * F.cosine_similarity(seen, others)
-        seen = torch.cat(looks)
-        total = total + choice.apart * F.cosine_similarity(seen, seen.sum(0, keepdim=True) - seen)
+            looks.append(look)
+        total = torch.stack(scores)
+        for weight, seen in ((choice.unlike, torch.cat(codes)), (choice.apart, torch.cat(looks))):
+            others = seen.sum(0, keepdim=True) - seen  # of one alone nothing, to which the cosine is 0
+            total = total + weight * F.cosine_similarity(seen, others)
+        self.left, self.known = (
+            torch.cat([left[:1], F.normalize(torch.cat(seen).mean(0, keepdim=True), dim=1)])
+            for left, seen in ((self.left, codes), (self.known, looks))
+        )
         return int(total.argmin())
 
 
@@ -246,7 +247,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene) -> Tensor:
     if params.steps == 0:
         return w
     mapper = networks.mapper
-    near = F.cosine_similarity(target, left)
+    near, least = F.cosine_similarity(target, left), left.new_tensor([params.stranger, params.shared])[: len(left)]
     start = mapper.to_u(w).detach()
     latent = torch.arange(w.shape[1], device=w.device)
     pace = torch.where(latent < COARSE, 1.0, params.fine)[None, :, None]
@@ -265,7 +266,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene) -> Tensor:
         loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
         if params.shunned:
             known = F.cosine_similarity(networks.recognizer(shown, scene.frames), scene.known)
-            loss = loss + params.shunned * (known - params.stranger).clamp_min(0).sum()
+            loss = loss + params.shunned * (known - least).clamp_min(0).sum()
         loss = loss + params.conditions * apparent(code, target).mean()
         loss = loss + scene.misfit(render, toned)
         if step % PARSED_EVERY == 0:

@@ -86,7 +86,7 @@ class Embedder:
 
 
 def five_point_face(crop: Pixels, mesh: Points) -> Pixels:
-    """The 112-px face of ArcFace and its kin, its five points laid on align.ARCFACE_POINTS as well as turn and size allow."""
+    """The 112-px face of ArcFace and its kin, five points laid on ARCFACE_POINTS as well as turn and size allow."""
     fine = 2  # samples a pixel along each axis, against aliasing
     matrix = align.index_matrix(align.similarity(align.five_points(mesh), align.ARCFACE_POINTS * fine))
     size = (ARCFACE_SIDE * fine, ARCFACE_SIDE * fine)
