@@ -26,19 +26,17 @@ from anonface import weights
 from anonface.backends import detail, veil, watermark
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
+from anonface.backends.eyes import load_eyes
 from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_generator, load_mapping
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import QUICK, STRANGER, USUAL, cast
-from anonface.backends.recognizer import Recognizer
-from anonface.backends.refine import DISGUISE, RESTORE, SHAPED, Networks, Scene, match_tones, refine
+from anonface.backends.refine import DISGUISE, RESTORE, SHAPED, Networks, RefineParams, Scene, match_tones, refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
-from anonface.models.face_parser import FaceParser
-from anonface.models.graph import Graph
-from anonface.models.identity import CONDITIONS, KEPT, IdentityEncoder
+from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 from anonface.models.steering import StyleSteering
 
@@ -132,21 +130,17 @@ class IFADIT:
         self.device = torch.device(device)
         self.settings = IFADITSettings.of(settings or {})
         self.flow, self.compensation = SIF(), IdentityCompensation()
-        encoder, self.attributes, mapper = IdentityEncoder(), AttributeEncoder(), LatentMapper()
-        steering, parser = StyleSteering(), FaceParser()
-        parts = (encoder, self.attributes, mapper, self.flow, self.compensation, parser, steering)
-        for module, name in zip(parts, (*TRAINED_FILES, "face-parser", "steering"), strict=True):
+        self.attributes, mapper, steering = AttributeEncoder(), LatentMapper(), StyleSteering()
+        parts = (self.attributes, mapper, self.flow, self.compensation, steering)
+        for module, name in zip(parts, (*TRAINED_FILES[1:], "steering"), strict=True):
             weights.load(module, name)
             module.requires_grad_(False).eval().to(self.device)
         self.flow.double().cpu()
         self.networks = Networks(
-            load_generator(self.device),
-            encoder,
-            mapper,
-            Graph(weights.graph("landmarks")).eval().to(self.device),
-            parser,
-            steering,
-            Recognizer(Graph(weights.graph("arcface-mobile"))).eval().to(self.device),
+            **vars(load_eyes(self.device)),
+            generator=load_generator(self.device),
+            mapper=mapper,
+            steering=steering,
         )
         self.keygen = KeyGen(self.flow.params)
         self.disguise, self.restoration = DISGUISE, RESTORE
@@ -203,9 +197,9 @@ class IFADIT:
             starts = [self._as(*one, small) for one in zip(targets, people, strict=True)]
             own = mapper.to_u(self.latents(small, code.to(w)))
             meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
-            scene = Scene(small, cover, self.networks, self.disguise)
+            scene = self._scene(small, cover, self.disguise)
             best = scene.best(starts, targets)
-            w = refine(starts[best], targets[best, None], scene)
+            w = refine(starts[best], targets[best, None], scene, mapper)
         self._meant.keep(given, key, meant)
         return self._drawn(w, face, mask)
 
@@ -274,7 +268,7 @@ class IFADIT:
             w = self._compensated(self.networks.mapper.to_u(w), added)
         if self.settings.refine and more.error > CLEAR:
             small, cover = shrink(face, self.resolution), shrink(mask, self.resolution)
-            w = refine(w, target, Scene(small, cover, self.networks, self.restoration))
+            w = refine(w, target, self._scene(small, cover, self.restoration), self.networks.mapper)
         picture = self._drawn(w, face, mask)
         missing = detail.heard(rest, face.shape[-1], watermark.is_grey(face), key)
         if self.compensates and missing is not None:
@@ -311,6 +305,9 @@ class IFADIT:
         """Unit identity codes [B, 448], float64 on the CPU."""
         codes = [self.networks.encoder(face[None].to(self.device)) for face in faces]
         return F.normalize(torch.cat(codes).cpu().double(), dim=1)
+
+    def _scene(self, face: Tensor, mask: Tensor, params: RefineParams) -> Scene:
+        return Scene(face, mask, self.networks, self.networks.generator.synthesize, params)
 
     def _as(self, code: Tensor, style: Tensor, face: Tensor) -> Tensor:
         """Latents of one face with the features of somebody cast, a code [448] and a style [512]."""

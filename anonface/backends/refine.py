@@ -16,17 +16,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface.backends.arena import denormals_flushed
+from anonface.backends.eyes import Eyes, LandmarkNetwork
 from anonface.backends.looks import look, luma, schedule, shrink
-from anonface.backends.recognizer import Recognizer, frames
+from anonface.backends.recognizer import frames
 from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.faces.blend import composite
-from anonface.models.attributes import LatentMapper
+from anonface.models.attributes import LatentMapper, PrincipalLatents
 from anonface.models.face_parser import FaceParser, face_odds
-from anonface.models.identity import CONDITIONS, KEPT, IdentityEncoder
+from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.mobile_stylegan import MobileStyleGAN
 from anonface.models.steering import StyleSteering
 
-LandmarkNetwork = Callable[[Tensor], Tensor]
+Draw = Callable[[Tensor, int], Tensor]
 
 MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, for the 468-point network
 MESH_INPUT = 192
@@ -81,7 +82,7 @@ class RefineParams:
     shared: float = 0.1
     conditions: float = 60.0
     colour: float = 8.0
-    landmarks: float = 140.0
+    landmarks: float = 500.0
     expression: float = 240.0
     gaze: float = 20.0
     forehead: float = 10.0
@@ -136,17 +137,13 @@ class ChoiceParams:
 CHOICE = ChoiceParams()
 
 
-@dataclass(frozen=True)
-class Networks:
-    """The frozen networks that refinement looks through."""
+@dataclass(frozen=True, kw_only=True)
+class Networks(Eyes):
+    """Those, and the networks that draw it."""
 
     generator: MobileStyleGAN
-    encoder: IdentityEncoder
     mapper: LatentMapper
-    landmarks: LandmarkNetwork
-    parser: FaceParser
     steering: StyleSteering
-    recognizer: Recognizer
 
     def draw(self, u: Tensor, side: int) -> Tensor:
         """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1]."""
@@ -159,24 +156,25 @@ class Scene:
     Args:
         face: the aligned photo [1, 3, R, R] in [-1, 1]; its landmarks and blurred colours are kept.
         mask: soft mask [1, 1, R, R] in 0..1, 1 where the render will be seen.
-        networks: through which is looked.
+        eyes: through which is looked.
+        draw: latents [1, n, 512] and a side to a face [1, 3, side, side] in about [-1, 1].
         params: the side in px, and how much each fault counts.
     """
 
     @torch.no_grad()
-    def __init__(self, face: Tensor, mask: Tensor, networks: Networks, params: RefineParams) -> None:
-        self.networks, self.params = networks, params
+    def __init__(self, face: Tensor, mask: Tensor, eyes: Eyes, draw: Draw, params: RefineParams) -> None:
+        self.eyes, self.draw, self.params = eyes, draw, params
         self.face, self.mask = shrink(face, params.side), shrink(mask, params.side)
-        self.mesh, self.cells = mesh_in_crop(networks.landmarks, self.face), _cells(self.face, self.mask)
+        self.mesh, self.cells = mesh_in_crop(eyes.landmarks, self.face), _cells(self.face, self.mask)
         self.shapes, self.contrast = _expression(self.mesh), _contrast(self.face)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.frames = frames(self.mesh)
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
-        self.left, self.known = networks.encoder(self.face), networks.recognizer(self.face, self.frames)
+        self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
 
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The render of latents [1, n, 512], as it is and in the photo's colours, each [1, 3, side, side]."""
-        render = self.networks.generator.synthesize(w, self.params.side)
+        render = self.draw(w, self.params.side)
         return render, match_tones(render, self.face, self.mask)
 
     def misfit(self, render: Tensor, toned: Tensor) -> Tensor:
@@ -184,14 +182,14 @@ class Scene:
         params = self.params
         loss = params.colour * ((toned - render) * self.mask).abs().mean() / self.mask.mean().clamp_min(0.05)
         loss = loss + params.layout * (_cells(toned, self.mask) - self.cells).square().mean()
-        found = mesh_in_crop(self.networks.landmarks, toned)
+        found = mesh_in_crop(self.eyes.landmarks, toned)
         loss = loss + params.landmarks * (found - self.mesh).abs().mean()
         loss = loss + (self.where * (_contrast(toned) - self.contrast).square()).sum()
         return loss + params.expression * (_expression(found) - self.shapes).abs().mean()
 
     def not_face(self, toned: Tensor) -> Tensor:
         """What of a render is no face where one has to be, in nats a pixel."""
-        return _not_face(self.networks.parser, toned, self.mask)
+        return _not_face(self.eyes.parser, toned, self.mask)
 
     @torch.no_grad()
     def best(self, people: Sequence[Tensor], targets: Tensor, choice: ChoiceParams = CHOICE) -> int:
@@ -207,8 +205,8 @@ class Scene:
         for w, target in zip(people, targets, strict=True):
             render, toned = self.drawn(w)
             shown = composite(self.face, toned, self.mask)
-            code, look = self.networks.encoder(shown), self.networks.recognizer(shown, self.frames)
-            found = mesh_in_crop(self.networks.landmarks, toned)
+            code, look = self.eyes.encoder(shown), self.eyes.recognizer(shown, self.frames)
+            found = mesh_in_crop(self.eyes.landmarks, toned)
             score = self.misfit(render, toned) + choice.face * self.not_face(toned)
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (_expression(found) - self.shapes).abs().mean()
@@ -232,23 +230,23 @@ class Scene:
 
 
 @denormals_flushed()
-def refine(w: Tensor, target: Tensor, scene: Scene) -> Tensor:
+def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -> Tensor:
     """Move one face's latents towards its target code.
 
     Args:
         w: start, [1, n, 512].
         target: unit code [1, 448].
         scene: into which the face has to fit.
+        latents: which way they are whitened.
 
     Returns:
         Latents [1, n, 512].
     """
-    networks, params, left = scene.networks, scene.params, scene.left
+    eyes, params, left = scene.eyes, scene.params, scene.left
     if params.steps == 0:
         return w
-    mapper = networks.mapper
     near, least = F.cosine_similarity(target, left), left.new_tensor([params.stranger, params.shared])[: len(left)]
-    start = mapper.to_u(w).detach()
+    start = latents.to_u(w).detach()
     latent = torch.arange(w.shape[1], device=w.device)
     pace = torch.where(latent < COARSE, 1.0, params.fine)[None, :, None]
     pace = pace * (torch.arange(start.shape[2], device=w.device) < params.components)
@@ -259,13 +257,13 @@ def refine(w: Tensor, target: Tensor, scene: Scene) -> Tensor:
     optimiser = torch.optim.Adam([shared, own, shape], lr=params.rate, betas=(0.9, 0.95))
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
-        render, toned = scene.drawn(mapper.to_w(start + pace * change))
+        render, toned = scene.drawn(latents.to_w(start + pace * change))
         shown = look(composite(scene.face, toned, scene.mask), step)
-        code = networks.encoder(shown)
+        code = eyes.encoder(shown)
         loss = params.identity * (1 - F.cosine_similarity(code, target)).mean()
         loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
         if params.shunned:
-            known = F.cosine_similarity(networks.recognizer(shown, scene.frames), scene.known)
+            known = F.cosine_similarity(eyes.recognizer(shown, scene.frames), scene.known)
             loss = loss + params.shunned * (known - least).clamp_min(0).sum()
         loss = loss + params.conditions * apparent(code, target).mean()
         loss = loss + scene.misfit(render, toned)
@@ -276,7 +274,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene) -> Tensor:
         loss.backward()
         optimiser.step()
         change = shared + shaping * shape + params.own * own
-    return mapper.to_w(start + pace * change.detach())
+    return latents.to_w(start + pace * change.detach())
 
 
 def apparent(codes: Tensor, wanted: Tensor, sex: float = SEX) -> Tensor:

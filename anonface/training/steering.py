@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from anonface.backends.eyes import LandmarkNetwork
 from anonface.backends.persona import SIDE
-from anonface.backends.refine import LandmarkNetwork, mesh_in_crop
+from anonface.backends.refine import mesh_in_crop
 from anonface.models.face_parser import FaceParser
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN

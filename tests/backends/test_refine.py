@@ -128,7 +128,19 @@ class _Plain:
 def plain_networks(parse) -> Networks:
     still = torch.rand(1, 468 * 3, generator=torch.Generator().manual_seed(4))
     plain = _Plain()
-    return Networks(plain, plain, plain, lambda view: still, parse, StyleSteering(), lambda faces, frames: plain(faces))
+    return Networks(
+        encoder=plain,
+        landmarks=lambda view: still,
+        parser=parse,
+        recognizer=lambda faces, frames: plain(faces),
+        generator=plain,
+        mapper=plain,
+        steering=StyleSteering(),
+    )
+
+
+def plain_scene(face, mask, networks, params) -> Scene:
+    return Scene(face, mask, networks, networks.generator.synthesize, params)
 
 
 def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
@@ -151,7 +163,7 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0)
 
     def best(people=people, layout=0.0, **weights) -> int:
-        scene = Scene(face, mask, networks, replace(nothing, layout=layout))
+        scene = plain_scene(face, mask, networks, replace(nothing, layout=layout))
         zero = {field.name: 0 for field in fields(ChoiceParams)}
         choice = ChoiceParams(**(zero | weights))
         return scene.best(people, networks.encoder(face).expand(3, -1), choice)
@@ -180,7 +192,9 @@ def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_know
     w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
     alone = RefineParams(steps=3, side=64, leave=0, conditions=0, identity=0, shunned=0)
-    led = lambda **how: refine(w, target, Scene(face, mask, networks, replace(alone, **how)))  # noqa: E731
+    led = lambda **how: refine(  # noqa: E731
+        w, target, plain_scene(face, mask, networks, replace(alone, **how)), networks.mapper
+    )
     idle = led()
     assert not torch.equal(led(identity=9), idle) and not torch.equal(led(shunned=9), idle)
     assert torch.equal(led(shunned=9, stranger=1), idle)  # who is a stranger is let be
@@ -189,5 +203,6 @@ def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_know
 def test_the_first_components_of_a_latent_alone_move():
     networks = plain_networks(lambda faces: torch.zeros(1, len(CLASSES), 8, 8))
     w, face, mask = torch.zeros(1, 17, 512), torch.rand(1, 3, 64, 64), torch.ones(1, 1, 64, 64)
-    moved = refine(w, torch.zeros(1, 448), Scene(face, mask, networks, RefineParams(steps=2, side=64, components=2)))
+    scene = plain_scene(face, mask, networks, RefineParams(steps=2, side=64, components=2))
+    moved = refine(w, torch.zeros(1, 448), scene, networks.mapper)
     assert (moved[..., :2] != 0).any() and not moved[..., 2:].any()
