@@ -5,8 +5,8 @@ draws styles of the generator, and those make people. Few of them fit the photo:
 (``models/steering.py``) towards the sex, age and skin tone that the code keeps and the photo's pose and mouth, away
 from glasses and hats, and stay as different as they were in all else. Those come first who are nearest to what is
 wanted; who is cast is seen in the photo (``refine.Scene.best``). To a recognizer people have something in common, and
-two keys' people in one photo the more: so what is led to is the person less what all have in common. The same code
-always casts alike, and near codes mostly do. The watermark says the code itself.
+two keys' people in one photo the more: so a person's code is given less what all have in common. The same code always
+casts alike, and near codes mostly do. The watermark says the code itself.
 """
 
 from __future__ import annotations
