@@ -77,7 +77,7 @@ class RefineParams:
     stay: float = 2.0
     identity: float = 0.0
     leave: float = 9.0
-    shunned: float = 30.0
+    shunned: float = 12.0
     stranger: float = 0.0
     shared: float = 0.1
     conditions: float = 60.0
@@ -125,7 +125,7 @@ class ChoiceParams:
     near: float = 200.0
     far: float = 0.15
     conditions: float = 300.0
-    landmarks: float = 4000.0
+    landmarks: float = 8000.0
     expression: float = 2500.0
     face: float = 100.0
     unlike: float = 100.0

@@ -65,7 +65,7 @@ def test_what_a_loss_saw_is_marked(judges):
     assert {embedder.name for embedder in judges.embedders if embedder.seen_by_loss} == SEEN
     package = Path(embedders.__file__).parents[1]
     # backends of the authors' networks look through recognizers too, and have no loss
-    files = [file.read_text("utf-8") for file in (*package.glob("training/*.py"), package / "backends" / "ifadit.py")]
+    files = [file.read_text("utf-8") for file in (*package.glob("training/*.py"), package / "backends" / "eyes.py")]
     used = {name for name in EMBEDDERS if any(f'"{name}"' in text for text in files)}
     assert used == SEEN
 
