@@ -39,12 +39,13 @@ def inverse_haar(x: Tensor) -> Tensor:
 
     The first C channels are the low band; the others hold LH, HL, HH of each channel side by side.
     """
-    batch, channels, height, width = x.shape
-    c = channels // 4
-    low = x[:, :c]
-    lh, hl, hh = x[:, c:].reshape(batch, c, 3, height, width).unbind(2)
-    quads = torch.stack([low + lh + hl + hh, low + lh - hl - hh, low - lh + hl - hh, low - lh - hl + hh], dim=2)
-    return F.pixel_shuffle((quads * 0.5).reshape(batch, 4 * c, height, width), 2)
+    c = x.shape[1] // 4
+    bands = x.permute(0, 2, 3, 1)
+    low, (lh, hl, hh) = bands[..., :c], bands[..., c:].unflatten(3, (c, 3)).unbind(4)
+    plus, minus, across, along = low + lh, low - lh, hl + hh, hl - hh
+    rows = [torch.stack(pair, dim=3) for pair in ((plus + across, plus - across), (minus + along, minus - along))]
+    quads = torch.stack(rows, dim=2) * 0.5  # [B, H, 2, W, 2, C]
+    return quads.flatten(3, 4).flatten(1, 2).permute(0, 3, 1, 2)
 
 
 class Modulation(nn.Module):
@@ -80,6 +81,7 @@ class StyledConv(nn.Module):
         if self.weight_dw is None:
             x = F.conv2d(x, self.weight, self.bias.flatten(), padding=1)
         else:
+            x = x.contiguous(memory_format=torch.channels_last)  # in which depthwise convolution is several times faster
             x = F.conv2d(x, self.weight_dw[:, 0], padding=1, groups=x.shape[1])
             x = F.conv2d(x, self.weight, self.bias.flatten())
         x = x + self.noise
