@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anonface import weights
 from anonface.backends.recognizer import Recognizer
+from anonface.models.apparent import Apparent
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
@@ -19,7 +20,8 @@ LandmarkNetwork = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Eyes:
-    """Frozen networks: who somebody is, to the encoder of codes and to a recognizer; where the face lies; what is face.
+    """Frozen networks: who somebody is, to the encoder of codes and to a recognizer; of what sex and age people look;
+    where the face lies; what is face.
 
     ``landmarks`` takes [B, 3, 192, 192] in [0, 1] to 468 points (x, y, z) in pixels, flat.
     """
@@ -28,6 +30,7 @@ class Eyes:
     landmarks: LandmarkNetwork
     parser: FaceParser
     recognizer: Recognizer
+    apparent: Apparent
 
 
 def load_eyes(device: torch.device | str = "cpu") -> Eyes:
@@ -40,7 +43,7 @@ def load_eyes(device: torch.device | str = "cpu") -> Eyes:
     weights.load(encoder, "identity")
     weights.load(parser, "face-parser")
     landmarks, arcface = (Graph(weights.graph(name)) for name in ("landmarks", "arcface-mobile"))
-    recognizer = Recognizer(arcface)
-    for network in (encoder, landmarks, parser, recognizer):
+    recognizer, apparent = Recognizer(arcface), Apparent(weights.graph("faceres"))
+    for network in (encoder, landmarks, parser, recognizer, apparent):
         network.requires_grad_(False).eval().to(device)
-    return Eyes(encoder=encoder, landmarks=landmarks, parser=parser, recognizer=recognizer)
+    return Eyes(encoder=encoder, landmarks=landmarks, parser=parser, recognizer=recognizer, apparent=apparent)

@@ -32,7 +32,17 @@ from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import QUICK, STRANGER, USUAL, cast
-from anonface.backends.refine import DISGUISE, RESTORE, SHAPED, Networks, RefineParams, Scene, match_tones, refine
+from anonface.backends.refine import (
+    CHOICE,
+    DISGUISE,
+    RESTORE,
+    SHAPED,
+    Networks,
+    RefineParams,
+    Scene,
+    match_tones,
+    refine,
+)
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
@@ -143,7 +153,7 @@ class IFADIT:
             steering=steering,
         )
         self.keygen = KeyGen(self.flow.params)
-        self.disguise, self.restoration = DISGUISE, RESTORE
+        self.disguise, self.restoration, self.choice = DISGUISE, RESTORE, CHOICE
         self.compensating, self.finishing = CompensationParams(fine=0.0), CompensationParams(rate=0.1)
         self._meant: Memory[_Meant] = Memory()
         self._pace()
@@ -156,6 +166,8 @@ class IFADIT:
         self.compensating = replace(self.compensating, steps=steps * 3 // 5)
         self.finishing = replace(self.finishing, steps=steps * 3 // 4)
         self.restoration = replace(self.restoration, steps=steps * 3 // 2)
+        freed = self.settings.free.split(",")
+        self.choice = replace(CHOICE, **{name: 0.0 for name in ("sex", "age") if name in freed})
 
     def parameters(self) -> dict[str, Parameter]:
         freed = {"free": self.settings.free} if self.settings.free else {}
@@ -191,14 +203,14 @@ class IFADIT:
         code, hidden, given = self.embed(face), self.hide(face, key), face
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
-        targets, people = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
+        targets, _ = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
         w, meant = self.latents(small, targets[:1]), _Meant(code, hidden)
         if self.settings.refine:
-            starts = [self._as(*one, small) for one in zip(targets, people, strict=True)]
+            starts = [self.latents(small, target[None]) for target in targets]
             own = mapper.to_u(self.latents(small, code.to(w)))
             meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
             scene = self._scene(small, cover, self.disguise)
-            best = scene.best(starts, targets)
+            best = scene.best(starts, targets, self.choice)
             w = refine(starts[best], targets[best, None], scene, mapper)
         self._meant.keep(given, key, meant)
         return self._drawn(w, face, mask)
@@ -308,12 +320,6 @@ class IFADIT:
 
     def _scene(self, face: Tensor, mask: Tensor, params: RefineParams) -> Scene:
         return Scene(face, mask, self.networks, self.networks.generator.synthesize, params)
-
-    def _as(self, code: Tensor, style: Tensor, face: Tensor) -> Tensor:
-        """Latents of one face with the features of somebody cast, a code [448] and a style [512]."""
-        w = self.latents(face, code[None])
-        w[:, SHAPED] = style
-        return w
 
     def latents(self, face: Tensor, code: Tensor) -> Tensor:
         """M(z, E_Attr(X)) for one face."""

@@ -52,7 +52,7 @@ class CastParams:
     tried: int = 1
 
 
-USUAL = CastParams(people=24, steered=True, conditions=10.0, sex=SEX, apart=0.0, tried=24)
+USUAL = CastParams(people=32, conditions=10.0, sex=SEX, apart=0.0, tried=24)
 # too few to tell what they have in common
 QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
 # of a wrong key, drawn in whole from the style. Not steered: that led back to the original's kind, and nearer to it

@@ -36,6 +36,8 @@ LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
 COARSE = 9  # latents that shape; those after them colour and texture
 SHAPED = slice(3, 10)  # latents of features
 SEX = 3.0  # how much more apparent sex counts than age and tone: what is between does not look like either
+CERTAIN = 2.0  # logit of sex from which on nobody is taken for the other
+AS_OLD = 5.0  # years by which two ages are the same
 PARSED_EVERY = 2  # steps: the parser costs half of what the generator does
 MONOCHROME = (0.01, 0.03)  # spread of a face's hues: below the first the photo is grey or tinted, above the second not
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
@@ -59,7 +61,9 @@ class RefineParams:
     ``identity`` pulls towards the target; nobody is pulled who was drawn as the target already, because more would
     only bend a natural face. ``leave`` pushes away from whom the photo shows and from what all who were tried have in
     common in it, hence another key's person too, as far as the target does; ``shunned`` does so in the eyes of the
-    recognizer, until the cosines are those of a ``stranger`` and of what may be ``shared``.
+    recognizer, until the cosines are those of a ``stranger`` and of what may be ``shared``; ``itself`` holds
+    there what tells the chosen one from the others. Both grow over the first ``rising`` steps: a face fits first.
+
     ``conditions`` holds the code's kept coordinates, sex, age and skin tone, which weigh little in the cosine but much
     to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
@@ -77,9 +81,11 @@ class RefineParams:
     stay: float = 2.0
     identity: float = 0.0
     leave: float = 9.0
-    shunned: float = 12.0
+    shunned: float = 30.0
     stranger: float = 0.0
     shared: float = 0.1
+    itself: float = 20.0
+    rising: int = 4
     conditions: float = 60.0
     colour: float = 8.0
     landmarks: float = 500.0
@@ -118,20 +124,23 @@ class ChoiceParams:
     ``face``. ``unlike`` the others: who is least like them is least like another
     key's, too. ``near`` counts, squared, what of the cosine to the original is above ``far``: who is far enough need
     not be farther still, who is not is hardly ever chosen. ``seen`` and ``apart`` are to the recognizer what ``near``
-    and ``unlike`` are to the encoder, ``stranger`` what ``far`` is.
+    and ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex``
+    and ``age`` are what a classifier of these alone sees: it knows a beard, which the code hardly says.
     """
 
     original: float = 30.0
     near: float = 200.0
     far: float = 0.15
     conditions: float = 300.0
-    landmarks: float = 8000.0
+    landmarks: float = 7500.0
     expression: float = 2500.0
     face: float = 100.0
     unlike: float = 100.0
     seen: float = 400.0
     stranger: float = 0.05
-    apart: float = 150.0
+    apart: float = 250.0
+    sex: float = 10.0
+    age: float = 20.0
 
 
 CHOICE = ChoiceParams()
@@ -171,6 +180,8 @@ class Scene:
         self.frames = frames(self.mesh)
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
+        self.itself: Tensor | None = None  # what of a chosen one is nobody else's, in the recognizer's eyes
+        self.seems = eyes.apparent(self.face)
 
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The render of latents [1, n, 512], as it is and in the photo's colours, each [1, 3, side, side]."""
@@ -210,7 +221,7 @@ class Scene:
             score = self.misfit(render, toned) + choice.face * self.not_face(toned)
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (_expression(found) - self.shapes).abs().mean()
-            score = score + choice.conditions * apparent(code, target).sum()
+            score = score + choice.conditions * apparent(code, target).sum() + self._otherwise(shown, choice)
             alike, known = (
                 F.cosine_similarity(*pair).sum() for pair in ((code, self.left[:1]), (look, self.known[:1]))
             )
@@ -226,7 +237,17 @@ class Scene:
             torch.cat([left[:1], F.normalize(torch.cat(seen).mean(0, keepdim=True), dim=1)])
             for left, seen in ((self.left, codes), (self.known, looks))
         )
-        return int(total.argmin())
+        chosen = int(total.argmin())
+        if len(looks) > 1:
+            self.itself = F.normalize(looks[chosen] - torch.cat(looks).mean(0, keepdim=True), dim=1)
+        return chosen
+
+    def _otherwise(self, shown: Tensor, choice: ChoiceParams) -> Tensor:
+        """How much less somebody looks of the photo's sex, and how much older or younger, than is tolerated."""
+        (sex, age), (wanted, years) = self.eyes.apparent(shown)[0], self.seems[0]
+        wanted = wanted.clamp(-CERTAIN, CERTAIN)
+        doubt = (wanted.sign() * (wanted - sex)).clamp_min(0)  # who looks it more than the photo is welcome
+        return choice.sex * doubt.square() + choice.age * (((age - years).abs() - AS_OLD).clamp_min(0) / 10).square()
 
 
 @denormals_flushed()
@@ -263,8 +284,12 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
         loss = params.identity * (1 - F.cosine_similarity(code, target)).mean()
         loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
         if params.shunned:
-            known = F.cosine_similarity(eyes.recognizer(shown, scene.frames), scene.known)
-            loss = loss + params.shunned * (known - least).clamp_min(0).sum()
+            rise = min(1.0, step / params.rising)
+            seen = eyes.recognizer(shown, scene.frames)
+            known = F.cosine_similarity(seen, scene.known)
+            loss = loss + rise * params.shunned * (known - least).clamp_min(0).sum()
+            if scene.itself is not None:
+                loss = loss + rise * params.itself * (1 - F.cosine_similarity(seen, scene.itself)).sum()
         loss = loss + params.conditions * apparent(code, target).mean()
         loss = loss + scene.misfit(render, toned)
         if step % PARSED_EVERY == 0:

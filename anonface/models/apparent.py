@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from anonface.conversion import GraphFile
 from anonface.models.graph import Graph
 
 
-class Apparent:
+class Apparent(nn.Module):
     """``faceres``: sex (the logit of "male") and age (years)."""
 
     SIDE = 224  # px, pixels in 0..255
 
     def __init__(self, classifier: GraphFile) -> None:
+        super().__init__()
         self._sex, self._age = (Graph(classifier, output).eval() for output in classifier.outputs)
 
-    @torch.inference_mode()
-    def __call__(self, faces: Tensor) -> Tensor:
+    def forward(self, faces: Tensor) -> Tensor:
         """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B, 2]."""
         view = (F.interpolate(faces, (self.SIDE, self.SIDE), mode="bilinear", antialias=True) + 1) * 127.5
         share = self._age(view)  # of each year from 0
-        age = share @ torch.arange(share.shape[1], dtype=share.dtype)
+        age = share @ torch.arange(share.shape[1], dtype=share.dtype, device=share.device)
         return torch.stack([torch.logit(self._sex(view)[:, 0], eps=1e-3), age], dim=1)
 
 
