@@ -1739,7 +1739,7 @@ def train(
     what: Annotated[
         str,
         typer.Argument(
-            help="heads, parser, identity, attributes, flow, ifadit, each on the former; steering, on the first three; "
+            help="heads, parser, identity, attributes, flow, ifadit, each on the former; "
             "autoencoder, then diffusion, sharpener; reader, then inversion, then dbaf, hford."
         ),
     ],

@@ -48,7 +48,6 @@ from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
-from anonface.models.steering import StyleSteering
 
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
 COMPENSATION = Kind("compensation", 0.5, 0.25)
@@ -140,9 +139,9 @@ class IFADIT:
         self.device = torch.device(device)
         self.settings = IFADITSettings.of(settings or {})
         self.flow, self.compensation = SIF(), IdentityCompensation()
-        self.attributes, mapper, steering = AttributeEncoder(), LatentMapper(), StyleSteering()
-        parts = (self.attributes, mapper, self.flow, self.compensation, steering)
-        for module, name in zip(parts, (*TRAINED_FILES[1:], "steering"), strict=True):
+        self.attributes, mapper = AttributeEncoder(), LatentMapper()
+        parts = (self.attributes, mapper, self.flow, self.compensation)
+        for module, name in zip(parts, TRAINED_FILES[1:], strict=True):
             weights.load(module, name)
             module.requires_grad_(False).eval().to(self.device)
         self.flow.double().cpu()
@@ -150,7 +149,6 @@ class IFADIT:
             **vars(load_eyes(self.device)),
             generator=load_generator(self.device),
             mapper=mapper,
-            steering=steering,
         )
         self.keygen = KeyGen(self.flow.params)
         self.disguise, self.restoration, self.choice = DISGUISE, RESTORE, CHOICE
@@ -183,7 +181,7 @@ class IFADIT:
         return other
 
     def digest(self) -> bytes:
-        # neither the parser's nor the steering's: every photo made with older ones can be led back with newer ones
+        # not the parser's: every photo made with an older one can be led back with a newer one
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
         said = [*(weights.digest(name) for name in names), watermark.VERSION]
         return hashlib.sha256("".join(said).encode()).digest()

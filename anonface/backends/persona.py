@@ -1,19 +1,17 @@
 """The persona: who a hidden code becomes to the eye.
 
 A keyed code is nobody's: no face embeds to it, and a face that is pushed towards it looks like no photo. So the code
-draws styles of the generator, and those make people. Few of them fit the photo: so they are *steered*
-(``models/steering.py``) towards the sex, age and skin tone that the code keeps and the photo's pose and mouth, away
-from glasses and hats, and stay as different as they were in all else. Those come first who are nearest to what is
-wanted; who is cast is seen in the photo (``refine.Scene.best``). To a recognizer people have something in common, and
-two keys' people in one photo the more: so a person's code is given less what all have in common. The same code always
-casts alike, and near codes mostly do. The watermark says the code itself.
+draws styles of the generator, and those make people. Whose apparent sex, age and skin tone are nearest to those that
+the code keeps come first; the mapper gives them the photo's pose and mouth, and who is cast is seen in the photo
+(``refine.Scene.best``). To a recognizer people have something in common, and two keys' people in one photo the more: so
+a person's code is given less what all have in common. The same code always casts alike, and near codes mostly do. The
+watermark says the code itself.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +22,6 @@ from torch import Tensor, nn
 from anonface.backends.keyed_noise import hartley
 from anonface.backends.looks import shrink
 from anonface.backends.refine import SEX, Networks, apparent, mesh_in_crop
-from anonface.models.steering import WORN
 
 SIDE = 256  # px of the people who are looked at
 TOGETHER = 4  # of them at a time; the more, the more memory
@@ -38,12 +35,10 @@ class CastParams:
 
     ``conditions`` and ``shape`` weigh how alike the kept coordinates and the face's proportions are to be, ``apart``
     how unlike what all people have in common; ``common`` is the share of that which the code leaves out. ``sex`` says
-    how much more sex counts than age and tone. ``tried`` of them are worth a look in the photo itself. They are steered
-    first where ``steered`` says so.
+    how much more sex counts than age and tone. ``tried`` of them are worth a look in the photo itself.
     """
 
     people: int = 32
-    steered: bool = False
     conditions: float = 3.0
     shape: float = 20.0
     apart: float = 0.2
@@ -55,7 +50,7 @@ class CastParams:
 USUAL = CastParams(people=32, conditions=10.0, sex=SEX, apart=0.0, tried=24)
 # too few to tell what they have in common
 QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
-# of a wrong key, drawn in whole from the style. Not steered: that led back to the original's kind, and nearer to it
+# of a wrong key, drawn in whole from the style
 STRANGER = CastParams(people=12, apart=0.0, common=0.0)
 
 
@@ -65,17 +60,13 @@ def cast(
 ) -> tuple[Tensor, Tensor]:
     """People whom the generator can draw, likeliest first: codes [n, 448] of unit length, and styles [n, 512].
 
-    Codes are those of people as they were before they were steered, but for what is kept.
-
     Args:
         hidden: unit code [1, 448], of which the first ``kept`` coordinates are kept as they are.
         face: the aligned photo, [1, 3, R, R] in [-1, 1].
     """
     w = mapping(styles(hidden, params.people).to(next(mapping.parameters()))).to(face)
     photo = shrink(face, SIDE)
-    code, mesh, *parsed = _looked_at(w, networks, params.steered)
-    if params.steered:
-        w = _steered(w, hidden, photo, (code, mesh, *parsed), networks)
+    code, mesh = _looked_at(w, networks)
     shape = proportions(mesh)
     wanted = hidden[:, :kept].to(code)
     common = code[:, kept:].mean(0, keepdim=True)
@@ -102,22 +93,12 @@ def _signs(count: int) -> tuple[Tensor, Tensor]:
     return signs[:1], signs[1:]
 
 
-def _steered(w: Tensor, hidden: Tensor, photo: Tensor, looks: Sequence[Tensor], networks: Networks) -> Tensor:
-    """Styles [n, 512] of people who look so, changed: the same, but of the sex, age and tone that the code says, posed
-    as the photo's and without glasses and hats."""
-    steering = networks.steering
-    wanted = steering.read(hidden.to(w), mesh_in_crop(networks.landmarks, photo), networks.parser(photo))
-    wanted[:, -len(WORN) :] = 0
-    return steering(w, wanted - steering.read(*looks))
-
-
-def _looked_at(w: Tensor, networks: Networks, parsed: bool) -> list[Tensor]:
-    """Codes, landmarks and, where asked for, the parser's logits of the people of some styles [n, 512]."""
+def _looked_at(w: Tensor, networks: Networks) -> list[Tensor]:
+    """Codes and landmarks of the people of some styles [n, 512]."""
     looks = []
     for some in w.split(TOGETHER):
         people = networks.generator.synthesize(some[:, None], SIDE)
-        mesh = torch.cat([mesh_in_crop(networks.landmarks, one[None]) for one in people])
-        looks.append([networks.encoder(people), mesh, *([networks.parser(people)] if parsed else [])])
+        looks.append([networks.encoder(people), torch.cat([mesh_in_crop(networks.landmarks, x[None]) for x in people])])
     return [torch.cat(kind) for kind in zip(*looks, strict=True)]
 
 

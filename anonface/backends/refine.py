@@ -25,7 +25,6 @@ from anonface.models.attributes import LatentMapper, PrincipalLatents
 from anonface.models.face_parser import FaceParser, face_odds
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.mobile_stylegan import MobileStyleGAN
-from anonface.models.steering import StyleSteering
 
 Draw = Callable[[Tensor, int], Tensor]
 
@@ -152,7 +151,6 @@ class Networks(Eyes):
 
     generator: MobileStyleGAN
     mapper: LatentMapper
-    steering: StyleSteering
 
     def draw(self, u: Tensor, side: int) -> Tensor:
         """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1]."""

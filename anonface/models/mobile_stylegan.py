@@ -81,9 +81,7 @@ class StyledConv(nn.Module):
         if self.weight_dw is None:
             x = F.conv2d(x, self.weight, self.bias.flatten(), padding=1)
         else:
-            x = x.contiguous(
-                memory_format=torch.channels_last
-            )  # in which depthwise convolution is several times faster
+            x = x.contiguous(memory_format=torch.channels_last)  # several times faster where convolution is depthwise
             x = F.conv2d(x, self.weight_dw[:, 0], padding=1, groups=x.shape[1])
             x = F.conv2d(x, self.weight, self.bias.flatten())
         x = x + self.noise

@@ -1,6 +1,6 @@
 """``anonface train``: from a name to a run.
 
-Order: heads, parser, identity, attributes, flow, ifadit; and steering, on the first three. Each reads what the ones
+Order: heads, parser, identity, attributes, flow, ifadit. Each reads what the ones
 before it left in the package's ``trained``. Apart from them, each in one folder, which can then be named as a model:
 autoencoder, then diffusion, then sharpener; reader, inversion, then dbaf and hford.
 """
@@ -24,13 +24,12 @@ from anonface.models.attributes import AttributeEncoder, IdentityCompensation, L
 from anonface.models.discriminator import Discriminator
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
-from anonface.models.identity import KEPT, IdentityEncoder
+from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.models.latent_editing import FaceEditor
 from anonface.models.sharpener import Sharpener
 from anonface.models.sif import SIF
-from anonface.models.steering import MESH_AXES, WORN
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
 from anonface.training.heads import HeadsObjective
@@ -56,7 +55,6 @@ from anonface.training.reading import (
     load_read_bank,
 )
 from anonface.training.sharpener import DetailPool, SharpenerObjective
-from anonface.training.steering import PEOPLE, fit_steering, load_people
 
 
 @dataclass(frozen=True)
@@ -92,14 +90,10 @@ def train_command(
         UsageError: there is no such recipe.
         WeightsError: a file that the recipe builds on is missing.
     """
-    if what not in RECIPES and what != STEERING:
-        names = ", ".join((*RECIPES, STEERING))
-        raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {names}")
+    if what not in RECIPES:
+        raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {', '.join(RECIPES)}")
     if request.device != "cpu" and what not in PACES:
         raise UsageError(f"{what} is trained on the CPU only", f"--device is for {', '.join(PACES)}")
-    if what == STEERING:
-        yield _fitted_steering(request, progress)
-        return
     objective, settings = RECIPES[what](request, progress)
     yield from train(objective, settings)
 
@@ -150,25 +144,6 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
         weights.load(module, name)
     objective = PhaseTwo(_fixed(), _bank(request, progress), *parts)
     return objective, request.settings("phase-two", 2000, 2e-4)
-
-
-def _fitted_steering(request: Request, progress: Progress) -> dict[str, float]:
-    """Fitted in one go: draws people, writes the file; what is told of people held out, by kind of reading."""
-    from safetensors.torch import save_file
-
-    encoder, parser = IdentityEncoder(), FaceParser()
-    for module, name in ((encoder, "identity"), (parser, "face-parser")):
-        weights.load(module, name)
-        module.requires_grad_(False).eval()
-    file, count = request.folder / "people.safetensors", min(request.faces, PEOPLE)
-    networks = load_generator(), load_mapping(), encoder, _landmark_network(), parser
-    steering, told = fit_steering(load_people(file, *networks, count, progress=progress))
-    folder = request.folder / STEERING
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {name: value.half().contiguous() for name, value in steering.state_dict().items()}
-    save_file(state, str(folder / f"{STEERING}.safetensors"))
-    kept, shape, worn = told.split((KEPT, MESH_AXES, len(WORN)))
-    return {f"R² {name}": float(x.mean()) for name, x in (("kept", kept), ("shape", shape), ("worn", worn))}
 
 
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -355,5 +330,4 @@ PACES = {
     "dbaf": ((2, 600), (16, 60_000)),
     "hford": ((2, 600), (16, 60_000)),
 }
-STEERING = "steering"  # fitted, not trained step by step
 READ = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # of these the first, which look through the reader

@@ -24,7 +24,6 @@ from anonface.backends.refine import (
 from anonface.faces.align import BROWS
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import CONDITIONS
-from anonface.models.steering import StyleSteering
 
 
 def test_a_grey_photo_makes_its_face_grey_and_a_coloured_one_does_not():
@@ -135,7 +134,6 @@ def plain_networks(parse) -> Networks:
         recognizer=lambda faces, frames: plain(faces),
         generator=plain,
         mapper=plain,
-        steering=StyleSteering(),
     )
 
 
