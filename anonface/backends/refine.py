@@ -105,6 +105,7 @@ RESTORE = RefineParams(
     identity=2.5,
     leave=2,
     shunned=0,
+    itself=0,
     conditions=10,
     colour=2.0,
     landmarks=80,
@@ -281,7 +282,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
         code = eyes.encoder(shown)
         loss = params.identity * (1 - F.cosine_similarity(code, target)).mean()
         loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
-        if params.shunned:
+        if params.shunned or params.itself:
             rise = min(1.0, step / params.rising)
             seen = eyes.recognizer(shown, scene.frames)
             known = F.cosine_similarity(seen, scene.known)

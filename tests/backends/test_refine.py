@@ -132,6 +132,7 @@ def plain_networks(parse) -> Networks:
         landmarks=lambda view: still,
         parser=parse,
         recognizer=lambda faces, frames: plain(faces),
+        apparent=lambda faces: torch.zeros(len(faces), 2),
         generator=plain,
         mapper=plain,
     )
@@ -177,6 +178,24 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     assert best(alike, apart=1) == 0 and best(alike, apart=-1) in (1, 2)
 
 
+def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
+    face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
+    zero = {field.name: 0 for field in fields(ChoiceParams)}
+    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0)
+
+    def best(*looks: tuple[float, float], **weights: float) -> int:
+        """Of people who look so, to a photo of a woman of 40: a logit of sex, and years."""
+        said = iter([(-3.0, 40.0), *looks])
+        parse = lambda faces: torch.zeros(1, len(CLASSES), 8, 8)  # noqa: E731
+        networks = replace(plain_networks(parse), apparent=lambda faces: torch.tensor([next(said)]))
+        scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
+        return scene.best(people, networks.encoder(face).expand(len(people), -1), ChoiceParams(**(zero | weights)))
+
+    assert best((1, 40), (-1, 40), sex=1) == 1
+    assert best((-2, 40), (-5, 40), sex=1) == best((-5, 40), (-2, 40), sex=1) == 0  # nobody doubts either
+    assert best((1, 49), (1, 31), (1, 43), age=1) == best((1, 37), (1, 20), (1, 43), age=1) + 2 == 2
+
+
 def test_sex_counts_more_than_tone():
     code = torch.zeros(1, 448)
     other, darker = code.clone(), code.clone()
@@ -189,7 +208,7 @@ def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_know
     networks = plain_networks(lambda faces: torch.zeros(1, len(CLASSES), 8, 8))
     w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
-    alone = RefineParams(steps=3, side=64, leave=0, conditions=0, identity=0, shunned=0)
+    alone = RefineParams(steps=3, side=64, leave=0, conditions=0, identity=0, shunned=0, itself=0)
     led = lambda **how: refine(  # noqa: E731
         w, target, plain_scene(face, mask, networks, replace(alone, **how)), networks.mapper
     )
@@ -204,3 +223,22 @@ def test_the_first_components_of_a_latent_alone_move():
     scene = plain_scene(face, mask, networks, RefineParams(steps=2, side=64, components=2))
     moved = refine(w, torch.zeros(1, 448), scene, networks.mapper)
     assert (moved[..., :2] != 0).any() and not moved[..., 2:].any()
+
+
+def test_a_chosen_face_stays_what_tells_it_from_the_others():
+    see = lambda faces, frames: F.normalize(F.adaptive_avg_pool2d(faces, 12).flatten(1), dim=1)  # noqa: E731
+    networks = replace(plain_networks(lambda faces: torch.zeros(1, len(CLASSES), 8, 8)), recognizer=see)
+    face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
+    people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
+    people[0][0, 0, 3], people[1][0, 0, 4] = 0.5, 0.5
+    alone = RefineParams(steps=5, side=64, leave=0, conditions=0, identity=0, shunned=0, itself=0, rising=1)
+
+    def own(**how) -> float:
+        """How much of the chosen one's own the recognizer sees in the end."""
+        scene = plain_scene(face, mask, networks, replace(alone, **how))
+        chosen = scene.best(people, networks.encoder(face).expand(2, -1))
+        w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
+        assert scene.itself is not None
+        return float(F.cosine_similarity(networks.recognizer(scene.drawn(w)[1], scene.frames), scene.itself))
+
+    assert own(itself=50) > own() + 0.01
