@@ -36,7 +36,6 @@ from anonface.backends.refine import (
     CHOICE,
     DISGUISE,
     RESTORE,
-    SHAPED,
     Networks,
     RefineParams,
     Scene,
@@ -201,7 +200,7 @@ class IFADIT:
         code, hidden, given = self.embed(face), self.hide(face, key), face
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
-        targets, _ = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
+        targets = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
         w, meant = self.latents(small, targets[:1]), _Meant(code, hidden)
         if self.settings.refine:
             starts = [self.latents(small, target[None]) for target in targets]
@@ -270,10 +269,10 @@ class IFADIT:
         code, more, *rest = self.heard(face)
         target = self._led(code, face, key).to(face)
         added = COMPENSATION.unpacked(more, key)
-        w = self.latents(watermark.without(face), target)
-        if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's: in their pose, anybody
+        if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's
             small = shrink(face, self.resolution)
-            _, w[:, SHAPED] = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
+            target = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
+        w = self.latents(watermark.without(face), target)
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
         if self.settings.refine and more.error > CLEAR:

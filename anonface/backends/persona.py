@@ -50,15 +50,12 @@ class CastParams:
 USUAL = CastParams(people=32, conditions=10.0, sex=SEX, apart=0.0, tried=24)
 # too few to tell what they have in common
 QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
-# of a wrong key, drawn in whole from the style
-STRANGER = CastParams(people=12, apart=0.0, common=0.0)
+STRANGER = CastParams(people=12, apart=0.0)  # of a wrong key
 
 
 @torch.no_grad()
-def cast(
-    hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams
-) -> tuple[Tensor, Tensor]:
-    """People whom the generator can draw, likeliest first: codes [n, 448] of unit length, and styles [n, 512].
+def cast(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams) -> Tensor:
+    """Codes [n, 448], of unit length, of people whom the generator can draw, likeliest first.
 
     Args:
         hidden: unit code [1, 448], of which the first ``kept`` coordinates are kept as they are.
@@ -76,7 +73,7 @@ def cast(
     likely = misfit.argsort()[: params.tried]
     own = F.normalize(code[likely, kept:] - params.common * common, dim=1)
     rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-    return torch.cat([wanted.expand(len(likely), -1), rest * own], dim=1), w[likely]
+    return torch.cat([wanted.expand(len(likely), -1), rest * own], dim=1)
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:
