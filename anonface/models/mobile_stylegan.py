@@ -229,7 +229,7 @@ class MobileStyleGAN(nn.Module):
         w_plus = self._complete(w_plus)
         last = level == len(self.layers) - 1
         head = self.to_image if last else self.heads[str(self.params.side(level))]
-        return head(features, w_plus[:, 4 + 3 * level :].mean(1))
+        return head(features, w_plus[:, 4 + 3 * level :].mean(1)).contiguous()
 
     def _complete(self, w_plus: Tensor) -> Tensor:
         missing = self.n_latents - w_plus.shape[1]
