@@ -32,16 +32,7 @@ from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import QUICK, STRANGER, USUAL, cast
-from anonface.backends.refine import (
-    CHOICE,
-    DISGUISE,
-    RESTORE,
-    Networks,
-    RefineParams,
-    Scene,
-    match_tones,
-    refine,
-)
+from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, RefineParams, Scene, match_tones, refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper

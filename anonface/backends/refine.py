@@ -60,9 +60,8 @@ class RefineParams:
     ``identity`` pulls towards the target; nobody is pulled who was drawn as the target already, because more would
     only bend a natural face. ``leave`` pushes away from whom the photo shows and from what all who were tried have in
     common in it, hence another key's person too, as far as the target does; ``shunned`` does so in the eyes of the
-    recognizer, until the cosines are those of a ``stranger`` and of what may be ``shared``; ``itself`` holds
-    there what tells the chosen one from the others. Both grow over the first ``rising`` steps: a face fits first.
-
+    recognizer, until the cosines are those of a ``stranger`` and of what may be ``shared``; ``itself`` holds there what
+    tells the chosen one from the others. Both grow over the first ``rising`` steps: a face fits first.
     ``conditions`` holds the code's kept coordinates, sex, age and skin tone, which weigh little in the cosine but much
     to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
@@ -121,11 +120,11 @@ class ChoiceParams:
 
     More than in steps, which cannot take off glasses or make a man a woman without bending the face: how alike the face
     is to the ``original``, how far off in its ``conditions``, ``landmarks`` and ``expression``, and where it is no
-    ``face``. ``unlike`` the others: who is least like them is least like another
-    key's, too. ``near`` counts, squared, what of the cosine to the original is above ``far``: who is far enough need
-    not be farther still, who is not is hardly ever chosen. ``seen`` and ``apart`` are to the recognizer what ``near``
-    and ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex``
-    and ``age`` are what a classifier of these alone sees: it knows a beard, which the code hardly says.
+    ``face``. ``unlike`` the others: who is least like them is least like another key's, too. ``near`` counts, squared,
+    what of the cosine to the original is above ``far``: who is far enough need not be farther still, who is not is
+    hardly ever chosen. ``seen`` and ``apart`` are to the recognizer what ``near`` and ``unlike`` are to the encoder,
+    ``stranger`` what ``far`` is. ``sex`` and ``age`` are what a classifier of these alone sees: it knows a beard, which
+    the code hardly says.
     """
 
     original: float = 30.0
@@ -180,7 +179,6 @@ class Scene:
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
         self.itself: Tensor | None = None  # what of a chosen one is nobody else's, in the recognizer's eyes
-        self.seems = eyes.apparent(self.face)
 
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The render of latents [1, n, 512], as it is and in the photo's colours, each [1, 3, side, side]."""
@@ -211,6 +209,7 @@ class Scene:
         Who would bring hair or glasses into the mask, or must be bent much, is left out so rather than corrected. From
         then on a face that is refined leaves what they all have in common as well.
         """
+        seems = self.eyes.apparent(self.face)[0]
         scores, codes, looks = [], [], []
         for w, target in zip(people, targets, strict=True):
             render, toned = self.drawn(w)
@@ -220,7 +219,8 @@ class Scene:
             score = self.misfit(render, toned) + choice.face * self.not_face(toned)
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (_expression(found) - self.shapes).abs().mean()
-            score = score + choice.conditions * apparent(code, target).sum() + self._otherwise(shown, choice)
+            score = score + choice.conditions * apparent(code, target).sum()
+            score = score + _otherwise(self.eyes.apparent(shown)[0], seems, choice)
             alike, known = (
                 F.cosine_similarity(*pair).sum() for pair in ((code, self.left[:1]), (look, self.known[:1]))
             )
@@ -240,13 +240,6 @@ class Scene:
         if len(looks) > 1:
             self.itself = F.normalize(looks[chosen] - torch.cat(looks).mean(0, keepdim=True), dim=1)
         return chosen
-
-    def _otherwise(self, shown: Tensor, choice: ChoiceParams) -> Tensor:
-        """How much less somebody looks of the photo's sex, and how much older or younger, than is tolerated."""
-        (sex, age), (wanted, years) = self.eyes.apparent(shown)[0], self.seems[0]
-        wanted = wanted.clamp(-CERTAIN, CERTAIN)
-        doubt = (wanted.sign() * (wanted - sex)).clamp_min(0)  # who looks it more than the photo is welcome
-        return choice.sex * doubt.square() + choice.age * (((age - years).abs() - AS_OLD).clamp_min(0) / 10).square()
 
 
 @denormals_flushed()
@@ -305,6 +298,15 @@ def apparent(codes: Tensor, wanted: Tensor, sex: float = SEX) -> Tensor:
     """How far codes [B, 448] are from wanted ones in apparent sex, age and skin tone: [B], squared, sex weighed."""
     off = (codes - wanted)[:, :KEPT].square()
     return off.sum(1) + (sex - 1) * off[:, CONDITIONS["sex"]].sum(1)
+
+
+def _otherwise(seems: Tensor, photo: Tensor, choice: ChoiceParams) -> Tensor:
+    """How much less somebody looks of the photo's sex, and how much older or younger, than is tolerated; each told as
+    the logit of "male" and years, [2]."""
+    (sex, age), (wanted, years) = seems, photo
+    wanted = wanted.clamp(-CERTAIN, CERTAIN)
+    doubt = (wanted.sign() * (wanted - sex)).clamp_min(0)  # who looks it more than the photo is welcome
+    return choice.sex * doubt.square() + choice.age * (((age - years).abs() - AS_OLD).clamp_min(0) / 10).square()
 
 
 def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:

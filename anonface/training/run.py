@@ -1,8 +1,8 @@
 """``anonface train``: from a name to a run.
 
-Order: heads, parser, identity, attributes, flow, ifadit. Each reads what the ones
-before it left in the package's ``trained``. Apart from them, each in one folder, which can then be named as a model:
-autoencoder, then diffusion, then sharpener; reader, inversion, then dbaf and hford.
+Order: heads, parser, identity, attributes, flow, ifadit. Each reads what the ones before it left in the package's
+``trained``. Apart from them, each in one folder, which can then be named as a model: autoencoder, then diffusion, then
+sharpener; reader, inversion, then dbaf and hford.
 """
 
 from __future__ import annotations
