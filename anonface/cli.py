@@ -1739,7 +1739,7 @@ def train(
     what: Annotated[
         str,
         typer.Argument(
-            help="heads, parser, identity, attributes, flow, ifadit, each on the former; "
+            help="heads, parser, identity, attributes, flow, ifadit, each on the former; census, on the first three; "
             "autoencoder, then diffusion, sharpener; reader, then inversion, then dbaf, hford."
         ),
     ],

@@ -36,6 +36,7 @@ from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, Refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
+from anonface.models.census import Census
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
@@ -129,9 +130,9 @@ class IFADIT:
         self.device = torch.device(device)
         self.settings = IFADITSettings.of(settings or {})
         self.flow, self.compensation = SIF(), IdentityCompensation()
-        self.attributes, mapper = AttributeEncoder(), LatentMapper()
-        parts = (self.attributes, mapper, self.flow, self.compensation)
-        for module, name in zip(parts, TRAINED_FILES[1:], strict=True):
+        self.attributes, mapper, census = AttributeEncoder(), LatentMapper(), Census()
+        parts = (self.attributes, mapper, self.flow, self.compensation, census)
+        for module, name in zip(parts, (*TRAINED_FILES[1:], "census"), strict=True):
             weights.load(module, name)
             module.requires_grad_(False).eval().to(self.device)
         self.flow.double().cpu()
@@ -139,6 +140,7 @@ class IFADIT:
             **vars(load_eyes(self.device)),
             generator=load_generator(self.device),
             mapper=mapper,
+            census=census,
         )
         self.keygen = KeyGen(self.flow.params)
         self.disguise, self.restoration, self.choice = DISGUISE, RESTORE, CHOICE
@@ -149,12 +151,12 @@ class IFADIT:
     def _pace(self) -> None:
         """Take the steps that the settings give to each optimisation."""
         steps = self.settings.refine
-        self.casting = USUAL if steps else QUICK
         self.disguise = replace(self.disguise, steps=steps)
         self.compensating = replace(self.compensating, steps=steps * 3 // 5)
         self.finishing = replace(self.finishing, steps=steps * 3 // 4)
         self.restoration = replace(self.restoration, steps=steps * 3 // 2)
-        freed = self.settings.free.split(",")
+        freed = tuple(self.settings.free.split(","))
+        self.casting = replace(USUAL if steps else QUICK, free=freed)
         self.choice = replace(CHOICE, **{name: 0.0 for name in ("sex", "age") if name in freed})
 
     def parameters(self) -> dict[str, Parameter]:
@@ -171,7 +173,7 @@ class IFADIT:
         return other
 
     def digest(self) -> bytes:
-        # not the parser's: every photo made with an older one can be led back with a newer one
+        # neither the parser's nor the census': every photo made with older ones can be led back with newer ones
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
         said = [*(weights.digest(name) for name in names), watermark.VERSION]
         return hashlib.sha256("".join(said).encode()).digest()
@@ -191,10 +193,10 @@ class IFADIT:
         code, hidden, given = self.embed(face), self.hide(face, key), face
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
-        targets = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
-        w, meant = self.latents(small, targets[:1]), _Meant(code, hidden)
+        targets, features = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
+        starts = [self._featured(small, *one) for one in zip(targets, features, strict=True)]
+        w, meant = starts[0], _Meant(code, hidden)
         if self.settings.refine:
-            starts = [self.latents(small, target[None]) for target in targets]
             own = mapper.to_u(self.latents(small, code.to(w)))
             meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
             scene = self._scene(small, cover, self.disguise)
@@ -262,8 +264,10 @@ class IFADIT:
         added = COMPENSATION.unpacked(more, key)
         if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's
             small = shrink(face, self.resolution)
-            target = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
-        w = self.latents(watermark.without(face), target)
+            target, features = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
+            w = self._featured(watermark.without(face), target[0], features[0])
+        else:
+            w = self.latents(watermark.without(face), target)
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
         if self.settings.refine and more.error > CLEAR:
@@ -313,6 +317,12 @@ class IFADIT:
         """M(z, E_Attr(X)) for one face."""
         with torch.no_grad():
             return self.networks.mapper(code.float(), self.attributes(face))
+
+    def _featured(self, face: Tensor, code: Tensor, features: Tensor) -> Tensor:
+        """The latents of somebody who is cast: M's, with features [n, 512] of their own in the first n."""
+        w = self.latents(face, code[None])
+        w[:, : len(features)] += features
+        return w
 
     @torch.no_grad()
     def _drawn(self, w: Tensor, face: Tensor, mask: Tensor) -> Tensor:

@@ -1,11 +1,13 @@
 """The persona: who a hidden code becomes to the eye.
 
 A keyed code is nobody's: no face embeds to it, and a face that is pushed towards it looks like no photo. So the code
-draws styles of the generator, and those make people. Whose apparent sex, age and skin tone are nearest to those that
-the code keeps come first; the mapper gives them the photo's pose and mouth, and who is cast is seen in the photo
-(``refine.Scene.best``). To a recognizer people have something in common, and two keys' people in one photo the more: so
-a person's code is given less what all have in common. The same code always casts alike, and near codes mostly do. The
-watermark says the code itself.
+draws styles of the generator, and those make people. The *census* (``models/census.py``) knows them before they are
+drawn: those come first who wear neither glasses nor hat nor fringe and are of the photo's sex, age and skin tone. The
+mapper gives them the photo's pose and mouth, and who is cast is seen in the photo (``refine.Scene.best``).
+
+To a recognizer people have something in common, and two keys' people in one photo the more: so a person's code is given
+less what all have in common, and the mapper's latents some of what is the person's alone. The same code always casts
+alike, and near codes mostly do. The watermark says the code itself.
 """
 
 from __future__ import annotations
@@ -20,60 +22,63 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anonface.backends.keyed_noise import hartley
-from anonface.backends.looks import shrink
-from anonface.backends.refine import SEX, Networks, apparent, mesh_in_crop
+from anonface.backends.refine import CERTAIN, Networks
+from anonface.models.census import AGE, SEX, WORN, Census
+from anonface.models.identity import CONDITIONS
 
 SIDE = 256  # px of the people who are looked at
 TOGETHER = 4  # of them at a time; the more, the more memory
-CORNERS, INNER_LIPS, OUTER_EYES, CHIN, CHEEKS = (61, 291), (13, 14), (33, 263), 152, (234, 454)  # rows of the mesh
+DECADE = 10.0  # years by which ages may differ
+FEATURED = 12  # latents that get a person's features; the finest would bring their grain and light
 STYLE_LABEL = b"anonface/v1 persona"
 
 
 @dataclass(frozen=True)
 class CastParams:
-    """How many people are looked at, and how one is chosen.
+    """How many styles the census asks about, how many of these people are drawn, and for how many of them the photo is
+    tried.
 
-    ``conditions`` and ``shape`` weigh how alike the kept coordinates and the face's proportions are to be, ``apart``
-    how unlike what all people have in common; ``common`` is the share of that which the code leaves out. ``sex`` says
-    how much more sex counts than age and tone. ``tried`` of them are worth a look in the photo itself.
+    ``common`` is the share of what all who are drawn have in common that a code leaves out, ``own`` that of a person's
+    own features which the mapper's latents get beside the code. ``free`` names conditions that the code says, not the
+    photo.
     """
 
-    people: int = 32
-    conditions: float = 3.0
-    shape: float = 20.0
-    apart: float = 0.2
+    styles: int = 512
+    people: int = 24
+    tried: int = 24
     common: float = 1.0
-    sex: float = 1.0
-    tried: int = 1
+    own: float = 0.5
+    free: tuple[str, ...] = ()
 
 
-USUAL = CastParams(people=32, conditions=10.0, sex=SEX, apart=0.0, tried=24)
-# too few to tell what they have in common
-QUICK = CastParams(people=4, conditions=2.0, shape=10.0, apart=0.0, common=0.0)
-STRANGER = CastParams(people=12, apart=0.0)  # of a wrong key
+USUAL = CastParams()
+QUICK = CastParams(people=1, tried=1, common=0.0)  # one alone has all in common with oneself
+STRANGER = CastParams(people=12, tried=1)  # of a wrong key
 
 
 @torch.no_grad()
-def cast(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams) -> Tensor:
-    """Codes [n, 448], of unit length, of people whom the generator can draw, likeliest first.
+def cast(
+    hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams
+) -> tuple[Tensor, Tensor]:
+    """People whom the generator can draw, likeliest first.
 
     Args:
         hidden: unit code [1, 448], of which the first ``kept`` coordinates are kept as they are.
         face: the aligned photo, [1, 3, R, R] in [-1, 1].
+
+    Returns:
+        Codes [n, 448], of unit length, and what is to be added to the mapper's latents of each, [n, FEATURED, 512].
     """
-    w = mapping(styles(hidden, params.people).to(next(mapping.parameters()))).to(face)
-    photo = shrink(face, SIDE)
-    code, mesh = _looked_at(w, networks)
-    shape = proportions(mesh)
-    wanted = hidden[:, :kept].to(code)
-    common = code[:, kept:].mean(0, keepdim=True)
-    misfit = params.conditions * apparent(code, hidden.to(code), params.sex)
-    misfit = misfit + params.shape * (shape - proportions(mesh_in_crop(networks.landmarks, photo))).square().sum(1)
-    misfit = misfit + params.apart * F.cosine_similarity(code[:, kept:], common)
-    likely = misfit.argsort()[: params.tried]
-    own = F.normalize(code[likely, kept:] - params.common * common, dim=1)
+    w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(face)
+    census = networks.census
+    likely = strangeness(census(w), census, hidden, networks.apparent(face)[0], params.free).argsort(stable=True)
+    w = w[likely[: params.people]]
+    code = _codes(w, networks)
+    wanted, common = hidden[:, :kept].to(code), code[:, kept:].mean(0, keepdim=True)
+    own = F.normalize(code[: params.tried, kept:] - params.common * common, dim=1)
     rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-    return torch.cat([wanted.expand(len(likely), -1), rest * own], dim=1)
+    features = params.own * census.features(w[: params.tried])
+    return torch.cat([wanted.expand(len(own), -1), rest * own], dim=1), features[:, None].expand(-1, FEATURED, -1)
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:
@@ -90,23 +95,28 @@ def _signs(count: int) -> tuple[Tensor, Tensor]:
     return signs[:1], signs[1:]
 
 
-def _looked_at(w: Tensor, networks: Networks) -> list[Tensor]:
-    """Codes and landmarks of the people of some styles [n, 512]."""
-    looks = []
-    for some in w.split(TOGETHER):
-        people = networks.generator.synthesize(some[:, None], SIDE)
-        looks.append([networks.encoder(people), torch.cat([mesh_in_crop(networks.landmarks, x[None]) for x in people])])
-    return [torch.cat(kind) for kind in zip(*looks, strict=True)]
+def strangeness(read: Tensor, census: Census, hidden: Tensor, seems: Tensor, free: tuple[str, ...] = ()) -> Tensor:
+    """How little people fit, [n], by what the census tells of them, [n, READINGS].
 
-
-def proportions(mesh: Tensor) -> Tensor:
-    """Landmarks [B, 468, 2] -> how far a mouth is open, how wide it is, how much its corners hang, how long and how
-    broad the face is, [B, 5].
-
-    In distances of the outer corners of the eyes; all but the first count by half.
+    Nothing is counted against whoever wears less than is usual, is surely of the sex and within ten years of the age
+    that the photo ``seems``, [2], and has about the skin tone that the code ``hidden`` [1, 448] keeps; of these they
+    do not choose among themselves, so that two keys' people stay different.
     """
-    between = lambda a, b: (mesh[:, a] - mesh[:, b]).norm(dim=1)  # noqa: E731
-    hanging = (mesh[:, list(CORNERS)].mean(1) - mesh[:, INNER_LIPS[0]])[:, 1]
-    long = (mesh[:, CHIN] - mesh[:, list(OUTER_EYES)].mean(1)).norm(dim=1)
-    rest = torch.stack([between(*CORNERS), hanging, long, between(*CHEEKS)]) / 2
-    return torch.cat([between(*INNER_LIPS)[None], rest]).T / between(*OUTER_EYES)[:, None]
+    strange = ((read - census.usual) / census.spread)[:, -len(WORN) :].clamp_min(0).sum(1)
+    for name, where in CONDITIONS.items():
+        if name == "sex" and name not in free:
+            # in doubt any sex is right that is certain: what is between looks like neither
+            off = (CERTAIN - torch.where(seems[0] > 0, 1.0, -1.0) * read[:, SEX]) / CERTAIN
+        elif name == "age" and name not in free:
+            off = (read[:, AGE] - seems[1]).abs() / DECADE - 1
+        else:
+            off = (read[:, where] - hidden[:, where].to(read)).norm(dim=1) / census.spread[where].norm() - 1
+        strange = strange + off.clamp_min(0)
+    return strange
+
+
+def _codes(w: Tensor, networks: Networks) -> Tensor:
+    """Identity codes [n, 448] of the people of some styles [n, 512]."""
+    return torch.cat(
+        [networks.encoder(networks.generator.synthesize(some[:, None], SIDE)) for some in w.split(TOGETHER)]
+    )

@@ -22,6 +22,7 @@ from anonface.backends.recognizer import frames
 from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper, PrincipalLatents
+from anonface.models.census import Census
 from anonface.models.face_parser import FaceParser, face_odds
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.mobile_stylegan import MobileStyleGAN
@@ -147,10 +148,11 @@ CHOICE = ChoiceParams()
 
 @dataclass(frozen=True, kw_only=True)
 class Networks(Eyes):
-    """Those, and the networks that draw it."""
+    """Those, and the networks that draw it; the census knows whom."""
 
     generator: MobileStyleGAN
     mapper: LatentMapper
+    census: Census
 
     def draw(self, u: Tensor, side: int) -> Tensor:
         """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1]."""

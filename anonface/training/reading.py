@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from anonface.backends.eyes import LandmarkNetwork
 from anonface.backends.latent_editing import ENCODER
-from anonface.backends.persona import proportions
 from anonface.backends.refine import mesh_in_crop
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import InversionEncoder
-from anonface.models.latent_editing import CODES, HELD, READINGS, SHAPED, cast
+from anonface.models.latent_editing import CODES, HELD, SHAPED, cast
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.adversarial import contest
 from anonface.training.data import HELD_OUT, draw_latents, recompressed, relit, rounded
@@ -34,7 +33,7 @@ SIDE = 256  # px of the faces that are kept
 TONES = 16  # cells along the side, of the colours that are read
 UNLIKE = 0.25  # spread by which each code goes its own way, in whitened coordinates
 ENCODED_ANEW = 0.1  # spread by which codes differ that are read off the face that they drew
-MOUTH = READINGS - KEPT  # of a face's proportions, those of the mouth
+CORNERS, INNER_LIPS, OUTER_EYES = (61, 291), (13, 14), (33, 263)  # rows of the mesh
 LAYOUT_SPREAD = 0.3  # to which components of the landmarks are scaled, about that of the other readings
 CASTING = 6.0  # weight of how far codes are from those of the person whom the key casts
 R1 = 0.5  # weight of the judge's gradient penalty
@@ -246,7 +245,7 @@ def linear_readings(codes: Tensor, wanted: Tensor, ridge: float = 300.0) -> Tens
 
 def attribute_lines(codes: Tensor, identity: Tensor, mesh: Tensor, count: int) -> Tensor:
     """An editor's ``readings``, so many: of latents [N, 14, 512] and what their faces show; 0 past what they tell."""
-    known = torch.cat([identity[:, :KEPT], proportions(mesh)[:, :MOUTH]], dim=1)
+    known = torch.cat([identity[:, :KEPT], mouth(mesh)], dim=1)
     points = mesh.flatten(1) - mesh.flatten(1).mean(0)
     layout, _, _ = torch.linalg.svd(points, full_matrices=False)  # principal components
     layout = LAYOUT_SPREAD * len(mesh) ** 0.5 * layout[:, : count - known.shape[1]]
@@ -329,3 +328,13 @@ class ReadEditing(Objective):
             "regular": 0.1 * editing.regular(made),
             "within": (made.abs() - WITHIN).clamp_min(0).square().mean(),
         }
+
+
+def mouth(mesh: Tensor) -> Tensor:
+    """Landmarks [B, 468, 2] -> how far a mouth is open, how wide it is, how much its corners hang, [B, 3].
+
+    In distances of the outer corners of the eyes; the last two count by half.
+    """
+    between = lambda a, b: (mesh[:, a] - mesh[:, b]).norm(dim=1)  # noqa: E731
+    hanging = (mesh[:, list(CORNERS)].mean(1) - mesh[:, INNER_LIPS[0]])[:, 1]
+    return torch.stack([between(*INNER_LIPS), between(*CORNERS) / 2, hanging / 2], 1) / between(*OUTER_EYES)[:, None]

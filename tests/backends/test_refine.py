@@ -22,6 +22,7 @@ from anonface.backends.refine import (
     refine,
 )
 from anonface.faces.align import BROWS
+from anonface.models.census import Census
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import CONDITIONS
 
@@ -135,6 +136,7 @@ def plain_networks(parse) -> Networks:
         apparent=lambda faces: torch.zeros(len(faces), 2),
         generator=plain,
         mapper=plain,
+        census=Census(),
     )
 
 

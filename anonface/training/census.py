@@ -1,0 +1,131 @@
+"""The census, taken: people are drawn, looked at, and regression finds what their styles tell.
+
+Nothing is trained by gradient steps. The parser takes clear lenses for what lies behind them, but the direction in
+which lenses darken is that in which glasses come up: the regression knows both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+
+from anonface.backends.eyes import Eyes
+from anonface.backends.refine import mesh_in_crop
+from anonface.models.census import MESH_AXES, WORN, Census
+from anonface.models.face_parser import CLASSES
+from anonface.models.identity import KEPT
+from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+
+SIDE = 256  # px of the people who are looked at
+TOGETHER = 4  # people drawn at a time
+HELD_OUT = 6  # one person in so many tells how well people are read
+SAVED_EVERY = 400
+LENSES = (0.16, 0.86, 0.19, 0.81)  # top, bottom, left, right of where glasses are looked for, in shares of the crop
+
+
+@dataclass(frozen=True)
+class People:
+    """Styles [N, 512] of drawn people, their codes' kept coordinates [N, 6], sex and age by a classifier [N, 2],
+    landmarks [N, 936] and what they wear [N, 3]."""
+
+    styles: Tensor
+    kept: Tensor
+    apparent: Tensor
+    mesh: Tensor
+    worn: Tensor
+
+
+def load_people(
+    file: Path,
+    generator: MobileStyleGAN,
+    mapping: MappingNetwork,
+    eyes: Eyes,
+    count: int,
+    seed: int = 11,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> People:
+    """The people in ``file``, drawn first where the file is missing or holds fewer than ``count``."""
+    from safetensors.torch import load_file, save_file
+
+    parts = {"styles": torch.empty(0, 512), "kept": torch.empty(0, KEPT), "apparent": torch.empty(0, 2)}
+    parts |= {"mesh": torch.empty(0, 936), "worn": torch.empty(0, len(WORN))}
+    if file.exists():
+        parts = load_file(str(file))
+    while (done := len(parts["styles"])) < count:
+        rng = torch.Generator().manual_seed(seed * 1_000_003 + done)
+        with torch.inference_mode():
+            styles = mapping(torch.randn(TOGETHER, 512, generator=rng))
+            faces = generator.synthesize(styles[:, None], SIDE)
+            mesh = torch.cat([mesh_in_crop(eyes.landmarks, face[None]) for face in faces])
+            fresh = {"styles": styles, "kept": eyes.encoder(faces)[:, :KEPT], "apparent": eyes.apparent(faces)}
+            fresh |= {"mesh": mesh.flatten(1), "worn": worn(eyes.parser(faces), mesh)}
+        parts = {name: torch.cat([parts[name], new]) for name, new in fresh.items()}
+        done += TOGETHER
+        if done % SAVED_EVERY == 0 or done >= count:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            save_file(parts, str(file))
+        progress(done, count)
+    return People(**parts)
+
+
+def worn(parsed: Tensor, mesh: Tensor) -> Tensor:
+    """How much of glasses, a hat and a fringe there is, [B, 3], in shares of the middle, of the crop and of the face.
+
+    Args:
+        parsed: the face parser's logits [B, classes, side, side].
+        mesh: landmarks [B, 468, 2] in shares of the crop's side.
+    """
+    side = parsed.shape[-1]
+    glasses, hat, hair = parsed.float().softmax(1)[:, [CLASSES.index(name) for name in WORN]].unbind(1)
+    top, bottom, left, right = (round(share * side) for share in LENSES)
+    hulls = torch.stack([_hull(one, side) for one in mesh]).to(hair)
+    fringe = (hair * hulls).sum((1, 2)) / hulls.sum((1, 2)).clamp_min(1.0)
+    return torch.stack([glasses[:, top:bottom, left:right].mean((1, 2)), hat.mean((1, 2)), fringe], dim=1)
+
+
+def _hull(points: Tensor, side: int) -> Tensor:
+    inside = np.zeros((side, side), np.uint8)
+    hull = cv2.convexHull((points * side).float().cpu().numpy())
+    cv2.fillConvexPoly(inside, hull.astype(np.int32), 1)
+    return torch.from_numpy(inside)
+
+
+def take_census(people: People, ridge: float = 0.1) -> tuple[Census, Tensor]:
+    """The census that people teach, and what share of each reading's variance is told of styles held out.
+
+    Args:
+        ridge: in variances of a whitened coordinate of styles.
+    """
+    mesh, styles = people.mesh.double(), people.styles.double()
+    axes = torch.linalg.svd(mesh - mesh.mean(0), full_matrices=False).Vh[:MESH_AXES]
+    shape = (mesh - mesh.mean(0)) @ axes.T
+    seen = torch.cat([people.kept.double(), people.apparent.double(), shape, people.worn.double()], dim=1)
+    usual, spread = seen.mean(0), seen.std(0)
+    y = (seen - usual) / spread
+
+    mean = styles.mean(0)
+    variances, turn = torch.linalg.eigh(torch.cov(styles.T))
+    scale = variances.clamp_min(1e-6).sqrt()
+    x = (styles - mean) @ (turn / scale)  # whitened
+    learned = torch.arange(len(x)) % HELD_OUT != 0
+    missed = y[~learned] - x[~learned] @ _ridge(x[learned], y[learned], ridge)
+    slopes = _ridge(x, y, ridge)
+
+    census = Census()
+    census.mean.copy_(mean)
+    census.slopes.copy_(turn / scale @ slopes)
+    census.moves.copy_(torch.linalg.pinv(slopes) @ (turn * scale).T)
+    census.usual.copy_(usual)
+    census.spread.copy_(spread)
+    return census, 1 - missed.square().sum(0) / y[~learned].square().sum(0)
+
+
+def _ridge(x: Tensor, y: Tensor, share: float) -> Tensor:
+    gram = x.T @ x / len(x) + share * torch.eye(x.shape[1], dtype=x.dtype)
+    return torch.linalg.solve(gram, x.T @ y / len(x))
