@@ -31,13 +31,14 @@ from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_gener
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import LEGIBLE, Kind
-from anonface.backends.persona import QUICK, STRANGER, USUAL, cast
+from anonface.backends.persona import ONE, USUAL, CastParams, cast
 from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, RefineParams, Scene, match_tones, refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.census import Census
 from anonface.models.identity import CONDITIONS, KEPT
+from anonface.models.inversion import InversionEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
@@ -49,6 +50,7 @@ SPREAD = SPREAD.repeat_interleave(26)
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
 LATENTS = 17  # that a compensation reaches
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
+CASTING_FILES = ("census", "inversion")  # who is shown, not how recovery leads back
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,9 @@ class IFADIT:
         self.device = torch.device(device)
         self.settings = IFADITSettings.of(settings or {})
         self.flow, self.compensation = SIF(), IdentityCompensation()
-        self.attributes, mapper, census = AttributeEncoder(), LatentMapper(), Census()
-        parts = (self.attributes, mapper, self.flow, self.compensation, census)
-        for module, name in zip(parts, (*TRAINED_FILES[1:], "census"), strict=True):
+        self.attributes, mapper, census, inversion = AttributeEncoder(), LatentMapper(), Census(), InversionEncoder()
+        parts = (self.attributes, mapper, self.flow, self.compensation, census, inversion)
+        for module, name in zip(parts, (*TRAINED_FILES[1:], *CASTING_FILES), strict=True):
             weights.load(module, name)
             module.requires_grad_(False).eval().to(self.device)
         self.flow.double().cpu()
@@ -141,6 +143,7 @@ class IFADIT:
             generator=load_generator(self.device),
             mapper=mapper,
             census=census,
+            inversion=inversion,
         )
         self.keygen = KeyGen(self.flow.params)
         self.disguise, self.restoration, self.choice = DISGUISE, RESTORE, CHOICE
@@ -156,7 +159,7 @@ class IFADIT:
         self.finishing = replace(self.finishing, steps=steps * 3 // 4)
         self.restoration = replace(self.restoration, steps=steps * 3 // 2)
         freed = tuple(self.settings.free.split(","))
-        self.casting = replace(USUAL if steps else QUICK, free=freed)
+        self.casting = replace(USUAL if steps else ONE, free=freed)
         self.choice = replace(CHOICE, **{name: 0.0 for name in ("sex", "age") if name in freed})
 
     def parameters(self) -> dict[str, Parameter]:
@@ -173,7 +176,7 @@ class IFADIT:
         return other
 
     def digest(self) -> bytes:
-        # neither the parser's nor the census': every photo made with older ones can be led back with newer ones
+        # neither the parser's nor CASTING_FILES': every photo made with older ones can be led back with newer ones
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
         said = [*(weights.digest(name) for name in names), watermark.VERSION]
         return hashlib.sha256("".join(said).encode()).digest()
@@ -193,15 +196,14 @@ class IFADIT:
         code, hidden, given = self.embed(face), self.hide(face, key), face
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
-        targets, features = cast(hidden, KEPT, small, self.networks, self.keygen.mapping, self.casting)
-        starts = [self._featured(small, *one) for one in zip(targets, features, strict=True)]
-        w, meant = starts[0], _Meant(code, hidden)
+        people, meant = self._cast(hidden, small, self.casting), _Meant(code, hidden)
+        w = people[0]
         if self.settings.refine:
             own = mapper.to_u(self.latents(small, code.to(w)))
             meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
             scene = self._scene(small, cover, self.disguise)
-            best = scene.best(starts, targets, self.choice)
-            w = refine(starts[best], targets[best, None], scene, mapper)
+            kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(small)
+            w = refine(people[scene.best(people, kept, mapper, self.choice)], kept, scene, mapper)
         self._meant.keep(given, key, meant)
         return self._drawn(w, face, mask)
 
@@ -264,8 +266,7 @@ class IFADIT:
         added = COMPENSATION.unpacked(more, key)
         if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's
             small = shrink(face, self.resolution)
-            target, features = cast(target, KEPT, small, self.networks, self.keygen.mapping, STRANGER)
-            w = self._featured(watermark.without(face), target[0], features[0])
+            w = self._cast(target, small, ONE)[0]
         else:
             w = self.latents(watermark.without(face), target)
         if self.compensates and added is not None:
@@ -318,11 +319,8 @@ class IFADIT:
         with torch.no_grad():
             return self.networks.mapper(code.float(), self.attributes(face))
 
-    def _featured(self, face: Tensor, code: Tensor, features: Tensor) -> Tensor:
-        """The latents of somebody who is cast: M's, with features [n, 512] of their own in the first n."""
-        w = self.latents(face, code[None])
-        w[:, : len(features)] += features
-        return w
+    def _cast(self, hidden: Tensor, face: Tensor, params: CastParams) -> list[Tensor]:
+        return cast(hidden, face, self.networks, self.keygen.mapping, params, self.networks.mapper.params.n_latents)
 
     @torch.no_grad()
     def _drawn(self, w: Tensor, face: Tensor, mask: Tensor) -> Tensor:

@@ -2,12 +2,14 @@
 
 A keyed code is nobody's: no face embeds to it, and a face that is pushed towards it looks like no photo. So the code
 draws styles of the generator, and those make people. The *census* (``models/census.py``) knows them before they are
-drawn: those come first who wear neither glasses nor hat nor fringe and are of the photo's sex, age and skin tone. The
-mapper gives them the photo's pose and mouth, and who is cast is seen in the photo (``refine.Scene.best``).
+drawn: those come first who wear neither glasses nor hat nor fringe, are of the photo's sex, age and skin tone, and were
+photographed in plain light.
 
-To a recognizer people have something in common, and two keys' people in one photo the more: so a person's code is given
-less what all have in common, and the mapper's latents some of what is the person's alone. The same code always casts
-alike, and near codes mostly do. The watermark says the code itself.
+Whoever is cast gets the photo's pose, expression and light by standing where the original stood: the photo is inverted
+into styles, one for each code of StyleGAN2 (``models/inversion.py``), and there the original's own features make way
+for theirs. Features are what the census does not read of a person; the rest stays the photo's. Who is taken of those
+cast is seen in the photo (``refine.Scene.best``). The same code always casts alike, and near codes mostly do. The
+watermark says the code itself.
 """
 
 from __future__ import annotations
@@ -23,62 +25,62 @@ from torch import Tensor, nn
 
 from anonface.backends.keyed_noise import hartley
 from anonface.backends.refine import CERTAIN, Networks
-from anonface.models.census import AGE, SEX, WORN, Census
+from anonface.models.census import Census, columns
 from anonface.models.identity import CONDITIONS
+from anonface.models.inversion import CODE_OF_LATENT
 
-SIDE = 256  # px of the people who are looked at
-TOGETHER = 4  # of them at a time; the more, the more memory
 DECADE = 10.0  # years by which ages may differ
-FEATURED = 12  # latents that get a person's features; the finest would bring their grain and light
+FEATURED = 12  # codes in which features lie; the finest hold grain and colour, which stay the photo's
+SHADE, FILM = 0.5, 1.0  # deviations of light across a face, and of a picture, up to which they are plain
 STYLE_LABEL = b"anonface/v1 persona"
 
 
 @dataclass(frozen=True)
 class CastParams:
-    """How many styles the census asks about, how many of these people are drawn, and for how many of them the photo is
-    tried.
+    """How many styles the census asks about, and for how many of these people the photo is tried.
 
-    ``common`` is the share of what all who are drawn have in common that a code leaves out, ``own`` that of a person's
-    own features which the mapper's latents get beside the code. ``free`` names conditions that the code says, not the
-    photo.
+    ``left`` is how much of the original's own features makes way, ``own`` how much of a person's takes their place:
+    beyond 1, so that neither the average face of all keys nor the original shows through. ``free`` names conditions
+    that the code says, not the photo.
     """
 
-    styles: int = 512
-    people: int = 24
+    styles: int = 2048
     tried: int = 24
-    common: float = 1.0
-    own: float = 0.5
+    left: float = 1.2
+    own: float = 1.4
     free: tuple[str, ...] = ()
 
 
 USUAL = CastParams()
-QUICK = CastParams(people=1, tried=1, common=0.0)  # one alone has all in common with oneself
-STRANGER = CastParams(people=12, tried=1)  # of a wrong key
+ONE = CastParams(tried=1)
 
 
 @torch.no_grad()
 def cast(
-    hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams
-) -> tuple[Tensor, Tensor]:
-    """People whom the generator can draw, likeliest first.
+    hidden: Tensor, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams, latents: int
+) -> list[Tensor]:
+    """People whom the generator can draw, likeliest first, as they would stand in the photo.
 
     Args:
-        hidden: unit code [1, 448], of which the first ``kept`` coordinates are kept as they are.
+        hidden: unit code [1, 448].
         face: the aligned photo, [1, 3, R, R] in [-1, 1].
+        latents: how many of the generator's are wanted.
 
     Returns:
-        Codes [n, 448], of unit length, and what is to be added to the mapper's latents of each, [n, FEATURED, 512].
+        Latents [1, latents, 512] of each.
     """
     w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(face)
     census = networks.census
     likely = strangeness(census(w), census, hidden, networks.apparent(face)[0], params.free).argsort(stable=True)
-    w = w[likely[: params.people]]
-    code = _codes(w, networks)
-    wanted, common = hidden[:, :kept].to(code), code[:, kept:].mean(0, keepdim=True)
-    own = F.normalize(code[: params.tried, kept:] - params.common * common, dim=1)
-    rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-    features = params.own * census.features(w[: params.tried])
-    return torch.cat([wanted.expand(len(own), -1), rest * own], dim=1), features[:, None].expand(-1, FEATURED, -1)
+    codes, _ = networks.inversion(face)
+    photo = networks.inversion.to_w(codes)
+    photo[:, :FEATURED] -= params.left * census.features(photo[:, :FEATURED])
+    people = []
+    for own in params.own * census.features(w[likely[: params.tried]]):
+        person = photo.clone()
+        person[:, :FEATURED] += own
+        people.append(person[:, list(CODE_OF_LATENT[:latents])])
+    return people
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:
@@ -98,25 +100,21 @@ def _signs(count: int) -> tuple[Tensor, Tensor]:
 def strangeness(read: Tensor, census: Census, hidden: Tensor, seems: Tensor, free: tuple[str, ...] = ()) -> Tensor:
     """How little people fit, [n], by what the census tells of them, [n, READINGS].
 
-    Nothing is counted against whoever wears less than is usual, is surely of the sex and within ten years of the age
-    that the photo ``seems``, [2], and has about the skin tone that the code ``hidden`` [1, 448] keeps; of these they
-    do not choose among themselves, so that two keys' people stay different.
+    Nothing is counted against whoever wears less than is usual, was photographed plainly, is surely of the sex and
+    within ten years of the age that the photo ``seems``, [2], and has about the skin tone that the code ``hidden``
+    [1, 448] keeps; of these they do not choose among themselves, so that two keys' people stay different.
     """
-    strange = ((read - census.usual) / census.spread)[:, -len(WORN) :].clamp_min(0).sum(1)
+    off_usual = (read - census.usual) / census.spread
+    strange = off_usual[:, columns("worn")].clamp_min(0).sum(1)
+    for name, plain in (("light", SHADE), ("picture", FILM)):
+        strange = strange + (off_usual[:, columns(name)].abs() - plain).clamp_min(0).sum(1)
     for name, where in CONDITIONS.items():
         if name == "sex" and name not in free:
             # in doubt any sex is right that is certain: what is between looks like neither
-            off = (CERTAIN - torch.where(seems[0] > 0, 1.0, -1.0) * read[:, SEX]) / CERTAIN
+            off = (CERTAIN - torch.where(seems[0] > 0, 1.0, -1.0) * read[:, columns("sex")][:, 0]) / CERTAIN
         elif name == "age" and name not in free:
-            off = (read[:, AGE] - seems[1]).abs() / DECADE - 1
+            off = (read[:, columns("age")][:, 0] - seems[1]).abs() / DECADE - 1
         else:
             off = (read[:, where] - hidden[:, where].to(read)).norm(dim=1) / census.spread[where].norm() - 1
         strange = strange + off.clamp_min(0)
     return strange
-
-
-def _codes(w: Tensor, networks: Networks) -> Tensor:
-    """Identity codes [n, 448] of the people of some styles [n, 512]."""
-    return torch.cat(
-        [networks.encoder(networks.generator.synthesize(some[:, None], SIDE)) for some in w.split(TOGETHER)]
-    )

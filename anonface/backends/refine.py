@@ -25,6 +25,7 @@ from anonface.models.attributes import LatentMapper, PrincipalLatents
 from anonface.models.census import Census
 from anonface.models.face_parser import FaceParser, face_odds
 from anonface.models.identity import CONDITIONS, KEPT
+from anonface.models.inversion import InversionEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN
 
 Draw = Callable[[Tensor, int], Tensor]
@@ -33,6 +34,8 @@ MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, 
 MESH_INPUT = 192
 TONE_GRID = 16  # cells along the side on which light is compared
 LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
+HUE_GRID = 32  # and on which its hues are
+ODD = 64  # whitened coordinates of a latent by which it is told how far it is from the average
 COARSE = 9  # latents that shape; those after them colour and texture
 SHAPED = slice(3, 10)  # latents of features
 SEX = 3.0  # how much more apparent sex counts than age and tone: what is between does not look like either
@@ -66,13 +69,14 @@ class RefineParams:
     ``conditions`` holds the code's kept coordinates, sex, age and skin tone, which weigh little in the cosine but much
     to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
-    an iris; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid. ``face`` wants face
+    an iris; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid, ``hues`` on a finer one
+    what of them is not lightness: no patches where skin was. ``face`` wants face
     wherever the mask is, as the parser sees it: no glasses, hair or background where the photo shows none.
     """
 
     steps: int = 20
     side: int = 256
-    rate: float = 0.055
+    rate: float = 0.04
     own: float = 0.2
     shaped: float = 1.0
     fine: float = 0.5
@@ -92,6 +96,7 @@ class RefineParams:
     gaze: float = 20.0
     forehead: float = 10.0
     layout: float = 0.5
+    hues: float = 500.0
     face: float = 15.0
 
 
@@ -111,6 +116,7 @@ RESTORE = RefineParams(
     landmarks=80,
     expression=80,
     gaze=5,
+    hues=0,
     face=1,
 )
 
@@ -134,11 +140,12 @@ class ChoiceParams:
     conditions: float = 300.0
     landmarks: float = 7500.0
     expression: float = 2500.0
-    face: float = 100.0
+    face: float = 200.0
+    odd: float = 50.0
     unlike: float = 100.0
-    seen: float = 400.0
+    seen: float = 600.0
     stranger: float = 0.05
-    apart: float = 250.0
+    apart: float = 300.0
     sex: float = 10.0
     age: float = 20.0
 
@@ -148,11 +155,12 @@ CHOICE = ChoiceParams()
 
 @dataclass(frozen=True, kw_only=True)
 class Networks(Eyes):
-    """Those, and the networks that draw it; the census knows whom."""
+    """Those, and the networks that draw it; the census knows whom, the inversion what stays of the photo."""
 
     generator: MobileStyleGAN
     mapper: LatentMapper
     census: Census
+    inversion: InversionEncoder
 
     def draw(self, u: Tensor, side: int) -> Tensor:
         """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1]."""
@@ -175,7 +183,8 @@ class Scene:
         self.eyes, self.draw, self.params = eyes, draw, params
         self.face, self.mask = shrink(face, params.side), shrink(mask, params.side)
         self.mesh, self.cells = mesh_in_crop(eyes.landmarks, self.face), _cells(self.face, self.mask)
-        self.shapes, self.contrast = _expression(self.mesh), _contrast(self.face)
+        self.shapes, self.contrast = expression(self.mesh), _contrast(self.face)
+        self.hues = _hues(self.face, self.mask)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.frames = frames(self.mesh)
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
@@ -192,36 +201,41 @@ class Scene:
         params = self.params
         loss = params.colour * ((toned - render) * self.mask).abs().mean() / self.mask.mean().clamp_min(0.05)
         loss = loss + params.layout * (_cells(toned, self.mask) - self.cells).square().mean()
+        loss = loss + params.hues * (_hues(toned, self.mask) - self.hues).square().mean()
         found = mesh_in_crop(self.eyes.landmarks, toned)
         loss = loss + params.landmarks * (found - self.mesh).abs().mean()
         loss = loss + (self.where * (_contrast(toned) - self.contrast).square()).sum()
-        return loss + params.expression * (_expression(found) - self.shapes).abs().mean()
+        return loss + params.expression * (expression(found) - self.shapes).abs().mean()
 
     def not_face(self, toned: Tensor) -> Tensor:
         """What of a render is no face where one has to be, in nats a pixel."""
         return _not_face(self.eyes.parser, toned, self.mask)
 
     @torch.no_grad()
-    def best(self, people: Sequence[Tensor], targets: Tensor, choice: ChoiceParams = CHOICE) -> int:
+    def best(
+        self, people: Sequence[Tensor], target: Tensor, latents: PrincipalLatents, choice: ChoiceParams = CHOICE
+    ) -> int:
         """Who of some people, latents [1, n, 512] each, fits before any refinement.
 
         Args:
-            targets: their codes, [people, 448].
+            target: the code [1, 448] whose kept coordinates they all should have.
+            latents: which way they are whitened.
 
         Who would bring hair or glasses into the mask, or must be bent much, is left out so rather than corrected. From
         then on a face that is refined leaves what they all have in common as well.
         """
         seems = self.eyes.apparent(self.face)[0]
         scores, codes, looks = [], [], []
-        for w, target in zip(people, targets, strict=True):
+        for w in people:
             render, toned = self.drawn(w)
             shown = composite(self.face, toned, self.mask)
             code, look = self.eyes.encoder(shown), self.eyes.recognizer(shown, self.frames)
             found = mesh_in_crop(self.eyes.landmarks, toned)
             score = self.misfit(render, toned) + choice.face * self.not_face(toned)
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
-            score = score + choice.expression * (_expression(found) - self.shapes).abs().mean()
+            score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(code, target).sum()
+            score = score + choice.odd * latents.to_u(w[:, SHAPED])[..., :ODD].square().mean()
             score = score + _otherwise(self.eyes.apparent(shown)[0], seems, choice)
             alike, known = (
                 F.cosine_similarity(*pair).sum() for pair in ((code, self.left[:1]), (look, self.known[:1]))
@@ -250,7 +264,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
 
     Args:
         w: start, [1, n, 512].
-        target: unit code [1, 448].
+        target: the code [1, 448] to be had, or what is known of it, with 0 for the rest.
         scene: into which the face has to fit.
         latents: which way they are whitened.
 
@@ -260,7 +274,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
     eyes, params, left = scene.eyes, scene.params, scene.left
     if params.steps == 0:
         return w
-    near, least = F.cosine_similarity(target, left), left.new_tensor([params.stranger, params.shared])[: len(left)]
+    near, least = (target * left).sum(1), left.new_tensor([params.stranger, params.shared])[: len(left)]
     start = latents.to_u(w).detach()
     latent = torch.arange(w.shape[1], device=w.device)
     pace = torch.where(latent < COARSE, 1.0, params.fine)[None, :, None]
@@ -322,8 +336,8 @@ def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
     return points * side + points.new_tensor([left, top])
 
 
-def _expression(mesh: Tensor) -> Tensor:
-    """Landmarks [B, 468, 2] -> those of eyes and lips, each about its own middle."""
+def expression(mesh: Tensor) -> Tensor:
+    """Landmarks [B, 468, 2] -> those of eyes and lips, [B, n, 2], each about its own middle."""
     parts = [mesh[:, rows] for rows in EXPRESSIVE]
     return torch.cat([part - part.mean(1, keepdim=True) for part in parts], dim=1)
 
@@ -390,6 +404,11 @@ def _as_colourful(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
 def _cells(picture: Tensor, mask: Tensor) -> Tensor:
     """Colours on the layout grid, where the mask is, in units of the mask's share of the crop."""
     return F.adaptive_avg_pool2d(picture * mask, LAYOUT_GRID) / mask.mean().clamp_min(0.05)
+
+
+def _hues(picture: Tensor, mask: Tensor) -> Tensor:
+    """What of the colours is not lightness, where the mask is, in units of the root of the mask's share of the crop."""
+    return F.adaptive_avg_pool2d((picture - luma(picture)) * mask, HUE_GRID) / mask.mean().clamp_min(0.05).sqrt()
 
 
 def _blurred(picture: Tensor, mask: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 Of each person a few things can be read off the style, by linear regression: the six coordinates of an identity code
 that are kept (apparent sex, age and skin tone), sex and age as a classifier sees them, the first principal components
-of the landmarks (pose, mouth, the face's length and breadth), and how much of glasses, a hat and a fringe there is.
+of the landmarks (pose, the face's length and breadth), of the shapes of eyes and mouth, and of light and shade across
+the face, what makes the picture (how bright, how hard, how colourful), and how much of glasses, a hat and a fringe
+there is.
 """
 
 from __future__ import annotations
@@ -13,14 +15,30 @@ from torch import Tensor, nn
 from anonface.models.identity import KEPT
 
 STYLE = 512
-MESH_AXES = 6  # principal components of landmarks that are read
-SEX, AGE = KEPT, KEPT + 1  # columns: the logit of "male", and years
-WORN = ("glasses", "hat", "hair")  # of the parser's classes, the last where it hangs into the face; the last columns
-READINGS = KEPT + 2 + MESH_AXES + len(WORN)
+WORN = ("glasses", "hat", "hair")  # of the parser's classes, the last where it hangs into the face
+WIDTHS = {
+    "kept": KEPT,
+    "sex": 1,  # the logit of "male"
+    "age": 1,  # years
+    "mesh": 6,  # principal components, as those of the next two
+    "expression": 6,
+    "light": 4,
+    "picture": 7,  # of the face: mean and spread of lightness, means and spreads of two hues, fine contrast
+    "worn": len(WORN),
+}
+"""What is read, in order, and in how many columns."""
+READINGS = sum(WIDTHS.values())
+
+
+def columns(name: str) -> slice:
+    """Where a reading of that name stands."""
+    before = list(WIDTHS)[: list(WIDTHS).index(name)]
+    start = sum(WIDTHS[other] for other in before)
+    return slice(start, start + WIDTHS[name])
 
 
 class Census(nn.Module):
-    """Styles [B, 512] -> what they tell, [B, READINGS]: in order kept coordinates, sex, age, landmarks, what is worn.
+    """Styles [B, 512] -> what they tell, [B, READINGS], as WIDTHS has it.
 
     Each is in its own units; ``usual`` and ``spread`` are mean and standard deviation among the network's people.
     """
@@ -47,6 +65,6 @@ class Census(nn.Module):
         return (styles - self.mean) @ self.slopes
 
     def features(self, styles: Tensor) -> Tensor:
-        """What tells people from the mean style, [B, 512], but for all that is read of them: what is left is theirs
-        alone, and whoever gets it keeps pose, mouth, sex, age and tone, and wears nothing new."""
+        """What tells people from the mean style, [..., 512], but for all that is read of them: what is left is theirs
+        alone. Whoever gets it keeps pose, expression, light, sex, age and tone, and wears nothing new."""
         return styles - self.mean - self.deviations(styles) @ self.moves

@@ -13,11 +13,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from anonface.backends.eyes import Eyes
-from anonface.backends.refine import mesh_in_crop
-from anonface.models.census import MESH_AXES, WORN, Census
+from anonface.backends.looks import luma
+from anonface.backends.refine import LIFT, expression, mesh_in_crop
+from anonface.models.census import WIDTHS, WORN, Census
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
@@ -26,18 +28,22 @@ SIDE = 256  # px of the people who are looked at
 TOGETHER = 4  # people drawn at a time
 HELD_OUT = 6  # one person in so many tells how well people are read
 SAVED_EVERY = 400
+LIGHT_GRID = 4  # cells along the side of the face's box in which light is compared
+PICTURE = 64  # px at which the picture is judged
 LENSES = (0.16, 0.86, 0.19, 0.81)  # top, bottom, left, right of where glasses are looked for, in shares of the crop
 
 
 @dataclass(frozen=True)
 class People:
     """Styles [N, 512] of drawn people, their codes' kept coordinates [N, 6], sex and age by a classifier [N, 2],
-    landmarks [N, 936] and what they wear [N, 3]."""
+    landmarks [N, 936], light across the face [N, 16], what the picture is like [N, 7] and what they wear [N, 3]."""
 
     styles: Tensor
     kept: Tensor
     apparent: Tensor
     mesh: Tensor
+    light: Tensor
+    picture: Tensor
     worn: Tensor
 
 
@@ -53,8 +59,9 @@ def load_people(
     """The people in ``file``, drawn first where the file is missing or holds fewer than ``count``."""
     from safetensors.torch import load_file, save_file
 
-    parts = {"styles": torch.empty(0, 512), "kept": torch.empty(0, KEPT), "apparent": torch.empty(0, 2)}
-    parts |= {"mesh": torch.empty(0, 936), "worn": torch.empty(0, len(WORN))}
+    widths = {"styles": 512, "kept": KEPT, "apparent": 2, "mesh": 936, "light": LIGHT_GRID**2}
+    widths |= {name: WIDTHS[name] for name in ("picture", "worn")}
+    parts = {name: torch.empty(0, width) for name, width in widths.items()}
     if file.exists():
         parts = load_file(str(file))
     while (done := len(parts["styles"])) < count:
@@ -65,6 +72,7 @@ def load_people(
             mesh = torch.cat([mesh_in_crop(eyes.landmarks, face[None]) for face in faces])
             fresh = {"styles": styles, "kept": eyes.encoder(faces)[:, :KEPT], "apparent": eyes.apparent(faces)}
             fresh |= {"mesh": mesh.flatten(1), "worn": worn(eyes.parser(faces), mesh)}
+            fresh |= {"light": light(faces, mesh), "picture": picture(faces, mesh)}
         parts = {name: torch.cat([parts[name], new]) for name, new in fresh.items()}
         done += TOGETHER
         if done % SAVED_EVERY == 0 or done >= count:
@@ -89,6 +97,42 @@ def worn(parsed: Tensor, mesh: Tensor) -> Tensor:
     return torch.stack([glasses[:, top:bottom, left:right].mean((1, 2)), hat.mean((1, 2)), fringe], dim=1)
 
 
+def light(faces: Tensor, mesh: Tensor) -> Tensor:
+    """Log lightness of faces [B, 3, R, R] on a grid over the box of their landmarks [B, 468, 2], as it differs from its
+    own mean: [B, 16]."""
+    side, lights = faces.shape[-1], []
+    for bright, points in zip((luma(faces) + LIFT).clamp_min(0.02).log(), mesh, strict=True):
+        inside = _hull(points, side).to(bright)
+        (left, top), (right, bottom) = ((edge(0) * side).long().tolist() for edge in (points.amin, points.amax))
+        box = slice(max(top, 0), bottom), slice(max(left, 0), right)
+        cells, cover = (
+            F.adaptive_avg_pool2d(x[None, None][..., *box], LIGHT_GRID) for x in (bright[0] * inside, inside)
+        )
+        lights.append((cells / cover.clamp_min(0.05)).flatten())
+    grid = torch.stack(lights)
+    return grid - grid.mean(1, keepdim=True)
+
+
+def picture(faces: Tensor, mesh: Tensor) -> Tensor:
+    """What the picture of faces [B, 3, R, R] is like within their landmarks [B, 468, 2], [B, 7]; see ``WIDTHS``."""
+    small = F.adaptive_avg_pool2d(faces, PICTURE).clamp(-1, 1)
+    inside = torch.stack([_hull(points, PICTURE) for points in mesh]).to(faces)
+    bright = luma(small)[:, 0]
+    blue, red = small[:, 2] - bright, small[:, 0] - bright
+    area = inside.sum((1, 2)).clamp_min(1.0)
+
+    def mean(x: Tensor) -> Tensor:
+        return (x * inside).sum((1, 2)) / area
+
+    def spread(x: Tensor) -> Tensor:
+        return mean((x - mean(x)[:, None, None]).square()).sqrt()
+
+    fine = F.pad((bright[:, 1:] - bright[:, :-1]).abs(), (0, 0, 1, 0))
+    return torch.stack(
+        [mean(bright), spread(bright), mean(blue), mean(red), spread(red), spread(blue), mean(fine)], dim=1
+    )
+
+
 def _hull(points: Tensor, side: int) -> Tensor:
     inside = np.zeros((side, side), np.uint8)
     hull = cv2.convexHull((points * side).float().cpu().numpy())
@@ -102,10 +146,10 @@ def take_census(people: People, ridge: float = 0.1) -> tuple[Census, Tensor]:
     Args:
         ridge: in variances of a whitened coordinate of styles.
     """
-    mesh, styles = people.mesh.double(), people.styles.double()
-    axes = torch.linalg.svd(mesh - mesh.mean(0), full_matrices=False).Vh[:MESH_AXES]
-    shape = (mesh - mesh.mean(0)) @ axes.T
-    seen = torch.cat([people.kept.double(), people.apparent.double(), shape, people.worn.double()], dim=1)
+    styles, parts = people.styles.double(), [people.kept, people.apparent]
+    shapes = {"mesh": people.mesh, "expression": expression(people.mesh.unflatten(1, (468, 2))).flatten(1)}
+    parts += [_components(seen, WIDTHS[name]) for name, seen in (shapes | {"light": people.light}).items()]
+    seen = torch.cat([part.double() for part in (*parts, people.picture, people.worn)], dim=1)
     usual, spread = seen.mean(0), seen.std(0)
     y = (seen - usual) / spread
 
@@ -124,6 +168,12 @@ def take_census(people: People, ridge: float = 0.1) -> tuple[Census, Tensor]:
     census.usual.copy_(usual)
     census.spread.copy_(spread)
     return census, 1 - missed.square().sum(0) / y[~learned].square().sum(0)
+
+
+def _components(seen: Tensor, count: int) -> Tensor:
+    """The first principal components of [N, d], [N, count]."""
+    off = seen.double() - seen.double().mean(0)
+    return off @ torch.linalg.svd(off, full_matrices=False).Vh[:count].T
 
 
 def _ridge(x: Tensor, y: Tensor, share: float) -> Tensor:

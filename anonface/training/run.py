@@ -22,11 +22,11 @@ from anonface.backends.latent_editing import EDITORS, ENCODER
 from anonface.errors import UsageError, WeightsError
 from anonface.models.apparent import Apparent
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
-from anonface.models.census import MESH_AXES, WORN
+from anonface.models.census import WIDTHS, columns
 from anonface.models.discriminator import Discriminator
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
-from anonface.models.identity import KEPT, IdentityEncoder
+from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.models.latent_editing import FaceEditor
@@ -165,8 +165,7 @@ def _census_taken(request: Request, progress: Progress) -> dict[str, float]:
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.half().contiguous() for name, value in census.state_dict().items()}
     save_file(state, str(folder / f"{CENSUS}.safetensors"))
-    kinds = {"kept": KEPT, "sex and age": 2, "landmarks": MESH_AXES, "worn": len(WORN)}
-    return {f"R² {kind}": float(x.mean()) for kind, x in zip(kinds, told.split(list(kinds.values())), strict=True)}
+    return {f"R² {name}": float(told[columns(name)].mean()) for name in WIDTHS}
 
 
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:

@@ -14,10 +14,10 @@ from anonface.backends.refine import (
     Scene,
     _above_brows,
     _contrast,
-    _expression,
     _eyes_and_mouth,
     _not_face,
     apparent,
+    expression,
     match_tones,
     refine,
 )
@@ -25,6 +25,7 @@ from anonface.faces.align import BROWS
 from anonface.models.census import Census
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import CONDITIONS
+from anonface.models.inversion import InversionEncoder
 
 
 def test_a_grey_photo_makes_its_face_grey_and_a_coloured_one_does_not():
@@ -54,8 +55,8 @@ def test_expression_is_blind_to_where_eyes_and_mouth_lie_but_not_to_their_shape(
     moved, opened = mesh.clone(), mesh.clone()
     moved[:, list(EXPRESSIVE[0])] += 0.1
     opened[:, list(EXPRESSIVE[2])] *= 1.5
-    assert torch.allclose(_expression(moved), _expression(mesh), atol=1e-6)
-    assert (_expression(opened) - _expression(mesh)).abs().max() > 0.05
+    assert torch.allclose(expression(moved), expression(mesh), atol=1e-6)
+    assert (expression(opened) - expression(mesh)).abs().max() > 0.05
 
 
 def test_the_weights_lie_on_eyes_and_mouth():
@@ -137,6 +138,7 @@ def plain_networks(parse) -> Networks:
         generator=plain,
         mapper=plain,
         census=Census(),
+        inversion=InversionEncoder(),
     )
 
 
@@ -161,29 +163,33 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     hues = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(5))
     face, mask = 0.4 * hues, torch.ones(1, 1, 64, 64)
     alike = [people[0], people[1].clone(), people[1]]
-    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0)
+    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
 
-    def best(people=people, layout=0.0, **weights) -> int:
-        scene = plain_scene(face, mask, networks, replace(nothing, layout=layout))
+    def best(people=people, layout=0.0, hues=0.0, **weights) -> int:
+        scene = plain_scene(face, mask, networks, replace(nothing, layout=layout, hues=hues))
         zero = {field.name: 0 for field in fields(ChoiceParams)}
         choice = ChoiceParams(**(zero | weights))
-        return scene.best(people, networks.encoder(face).expand(3, -1), choice)
+        return scene.best(people, networks.encoder(face), networks.mapper, choice)
 
     assert best(original=1) == 0  # whoever looks least like the photo
     assert best(original=1, face=1000) == 2  # of those without hair
     assert best(layout=1) == 1  # whose colours lie as the photo's do
+    assert best(hues=1) == 0 and best(hues=-1) == 2  # grey is nearer to pale hues than strong ones are
     assert best(alike, unlike=1) == 0 and best(alike, unlike=-1) in (1, 2)  # the one unlike the two others
     assert best(near=1) == 0 and best(near=-1) == best(original=-1) != 0  # whoever is too near, the nearer the more
     assert best(near=1, far=1) == best(near=-1, far=1) == 0  # all are far enough: the first
     assert best(seen=1) == 0 and best(seen=-1) != 0  # whom the recognizer knows best
     assert best(seen=1, stranger=1) == best(seen=-1, stranger=1) == 0
+    far = [people[1].clone(), people[1], people[1] + F.pad(torch.ones(1, 7, 512), (0, 0, 3, 7))]
+    far[0][0, 5] = -2
+    assert best(far, odd=1) == 1 and best(far, odd=-1) == 2  # whose latents are the average's
     assert best(alike, apart=1) == 0 and best(alike, apart=-1) in (1, 2)
 
 
 def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
     zero = {field.name: 0 for field in fields(ChoiceParams)}
-    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0)
+    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
 
     def best(*looks: tuple[float, float], **weights: float) -> int:
         """Of people who look so, to a photo of a woman of 40: a logit of sex, and years."""
@@ -191,7 +197,7 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
         parse = lambda faces: torch.zeros(1, len(CLASSES), 8, 8)  # noqa: E731
         networks = replace(plain_networks(parse), apparent=lambda faces: torch.tensor([next(said)]))
         scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
-        return scene.best(people, networks.encoder(face).expand(len(people), -1), ChoiceParams(**(zero | weights)))
+        return scene.best(people, networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))
 
     assert best((1, 40), (-1, 40), sex=1) == 1
     assert best((-2, 40), (-5, 40), sex=1) == best((-5, 40), (-2, 40), sex=1) == 0  # nobody doubts either
@@ -239,7 +245,7 @@ def test_a_chosen_face_stays_what_tells_it_from_the_others():
     def own(**how) -> float:
         """How much of the chosen one's own the recognizer sees in the end."""
         scene = plain_scene(face, mask, networks, replace(alone, **how))
-        chosen = scene.best(people, networks.encoder(face).expand(2, -1))
+        chosen = scene.best(people, networks.encoder(face), networks.mapper)
         w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
         assert scene.itself is not None
         return float(F.cosine_similarity(networks.recognizer(scene.drawn(w)[1], scene.frames), scene.itself))

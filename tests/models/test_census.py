@@ -1,12 +1,14 @@
 """The census: what is read of people, and what is left of them without that."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from anonface.models.census import MESH_AXES, READINGS, WORN
+from anonface.models.census import READINGS, WIDTHS, columns
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
-from anonface.training.census import People, take_census, worn
+from anonface.training.census import People, light, picture, take_census, worn
 
 
 def test_glasses_hats_and_fringes_are_told_from_hair_beside_the_face():
@@ -20,6 +22,30 @@ def test_glasses_hats_and_fringes_are_told_from_hair_beside_the_face():
     assert torch.allclose(shares, torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]), atol=1e-4)
 
 
+def test_light_is_where_it_falls_and_not_how_bright_it_is():
+    corners = torch.tensor([[0.2, 0.2], [0.8, 0.2], [0.8, 0.8], [0.2, 0.8]]).repeat(117, 1).expand(3, -1, -1)
+    faces = torch.zeros(3, 3, 64, 64)
+    faces[1] = 0.5
+    faces[2, :, :, 32:] = 0.5
+    even, brighter, lopsided = light(faces, corners)
+    assert float(even.abs().max()) < 1e-5 and float(brighter.abs().max()) < 1e-5
+    assert float((lopsided.view(4, 4)[:, 2:] - lopsided.view(4, 4)[:, :2]).min()) > 0.2
+
+
+def test_a_picture_is_bright_hard_and_colourful_within_the_face():
+    corners = torch.tensor([[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]]).repeat(117, 1).expand(4, -1, -1)
+    faces = torch.zeros(4, 3, 64, 64)
+    faces[:, :, :8] = 1.0  # above the face
+    faces[1] += 0.3
+    faces[2, 0] += 0.4
+    faces[3, :, ::2] += 0.5
+    plain, bright, red, striped = picture(faces, corners)
+    assert plain.shape == (WIDTHS["picture"],) and torch.allclose(plain, torch.zeros(7), atol=1e-6)
+    assert torch.allclose(bright, torch.tensor([0.3, 0, 0, 0, 0, 0, 0]), atol=1e-5)
+    assert float(red[3]) > 0.2 and float(red[2]) < 0 and float(red[1]) < 1e-4
+    assert float(striped[1]) > 0.2 and float(striped[6]) > 0.4 and float(striped[2:6].abs().max()) < 1e-5
+
+
 @pytest.fixture(scope="module")
 def people() -> People:
     """Made up: what they look like is linear in their styles, with some noise."""
@@ -27,18 +53,30 @@ def people() -> People:
     drawn = torch.randn(1500, 512, generator=rng) * torch.linspace(0.5, 2, 512)
     said = drawn @ (torch.randn(512, READINGS, generator=rng) / 512**0.5)
     said = said + 0.3 * torch.randn(said.shape, generator=rng)
-    kept, seems, shape, wear = said.split((KEPT, 2, MESH_AXES, len(WORN)), dim=1)
-    axes = torch.linalg.qr(torch.randn(936, MESH_AXES, generator=rng))[0].T
-    return People(drawn + 0.2, kept, seems + 30, 0.5 + shape * torch.linspace(6, 1, MESH_AXES) @ axes, wear)
+    parts = {name: said[:, columns(name)] for name in WIDTHS}
+
+    def spread_out(said: torch.Tensor, width: int) -> torch.Tensor:
+        """What has these principal components."""
+        axes = torch.linalg.qr(torch.randn(width, said.shape[1], generator=rng))[0].T
+        return said * torch.linspace(6, 1, said.shape[1]) @ axes
+
+    apparent = torch.cat([parts["sex"], parts["age"]], dim=1) + 30
+    mesh = 0.5 + spread_out(torch.cat([parts["mesh"], parts["expression"]], dim=1), 936)
+    lights = spread_out(parts["light"], 16)
+    return People(drawn + 0.2, parts["kept"], apparent, mesh, lights, parts["picture"], parts["worn"])
 
 
 def test_a_census_tells_of_people_what_they_look_like(people):
     census, told = take_census(people)
-    assert told.shape == (READINGS,) and float(told.mean()) > 0.5
+    assert told.shape == (READINGS,)
+    assert all(
+        float(told[columns(name)].mean()) > 0.5 for name in WIDTHS if name != "expression"
+    )  # that is part of mesh
     read = census(people.styles)
-    off = (read[:, KEPT : KEPT + 2] - people.apparent).std(0) / people.apparent.std(0)
-    assert float(off.max()) < 0.6 and float((census.usual[KEPT : KEPT + 2] - 30).abs().max()) < 0.3
-    assert float((read[:, -len(WORN) :] - people.worn).std() / people.worn.std()) < 0.6
+    seems = slice(columns("sex").start, columns("age").stop)
+    off = (read[:, seems] - people.apparent).std(0) / people.apparent.std(0)
+    assert float(off.max()) < 0.6 and float((census.usual[seems] - 30).abs().max()) < 0.3
+    assert float((read[:, columns("worn")] - people.worn).std() / people.worn.std()) < 0.6
 
 
 def test_features_are_what_the_census_does_not_read(people):
@@ -51,5 +89,5 @@ def test_features_are_what_the_census_does_not_read(people):
 
 def test_nothing_is_told_of_what_styles_do_not_say(people):
     kept = torch.randn(1500, KEPT, generator=torch.Generator().manual_seed(4))
-    told = take_census(People(people.styles, kept, people.apparent, people.mesh, people.worn))[1]
+    told = take_census(replace(people, kept=kept))[1]
     assert float(told[:KEPT].max()) < 0.1 < float(told[KEPT:].mean())
