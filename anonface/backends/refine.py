@@ -96,7 +96,7 @@ class RefineParams:
     gaze: float = 20.0
     forehead: float = 10.0
     layout: float = 0.5
-    hues: float = 500.0
+    hues: float = 1500.0
     face: float = 15.0
 
 
@@ -140,8 +140,8 @@ class ChoiceParams:
     conditions: float = 300.0
     landmarks: float = 7500.0
     expression: float = 2500.0
-    face: float = 200.0
-    odd: float = 50.0
+    face: float = 250.0
+    odd: float = 80.0
     unlike: float = 100.0
     seen: float = 600.0
     stranger: float = 0.05
