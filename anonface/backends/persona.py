@@ -53,6 +53,7 @@ class CastParams:
 
 USUAL = CastParams()
 ONE = CastParams(tried=1)
+STRANGER = CastParams(tried=1, own=2.2)  # of a wrong key, whom nobody tries in the photo: rather odd than near
 
 
 @torch.no_grad()
