@@ -31,7 +31,7 @@ from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_gener
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import LEGIBLE, Kind
-from anonface.backends.persona import ONE, STRANGER, USUAL, CastParams, cast
+from anonface.backends.persona import FEATURED, ONE, USUAL, CastParams, cast, stranger
 from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, RefineParams, Scene, match_tones, refine
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
@@ -266,7 +266,9 @@ class IFADIT:
         added = COMPENSATION.unpacked(more, key)
         if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's
             small = shrink(face, self.resolution)
-            w = self._cast(target, small, STRANGER)[0]
+            target, features = stranger(target, KEPT, small, self.networks, self.keygen.mapping)
+            w = self.latents(watermark.without(face), target)
+            w[:, :FEATURED] += features
         else:
             w = self.latents(watermark.without(face), target)
         if self.compensates and added is not None:
