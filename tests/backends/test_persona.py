@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from anonface.backends.ifadit import IFADIT
-from anonface.backends.persona import FEATURED, CastParams, cast, strangeness, styles
+from anonface.backends.persona import FEATURED, CastParams, cast, strangeness, stranger, styles
 from anonface.models.census import READINGS, Census, columns
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import CODE_OF_LATENT
@@ -75,6 +75,15 @@ def test_whoever_is_cast_has_own_features_in_the_photos_place(backend):
     assert float(census.features(bare[:, shaped]).abs().max()) < 0.02
     theirs = census.features(chosen[:, shaped]) + (FEW.left - 1) * census.features(photo[:, shaped])
     assert torch.allclose(theirs, FEW.own * census.features(drawn).expand_as(theirs), atol=0.02)
+
+
+def test_a_stranger_keeps_what_the_code_keeps_and_is_another_under_another_code(backend):
+    shown, mapping = face(backend, 5), backend.keygen.mapping
+    first, again, other = (stranger(code(n), KEPT, shown, backend.networks, mapping) for n in (1, 1, 2))
+    assert torch.equal(first[0], again[0]) and float(first[0].norm()) == pytest.approx(1, abs=1e-5)
+    assert torch.allclose(first[0][:, :KEPT].double(), code(1)[:, :KEPT], atol=1e-6)
+    assert float((first[0][:, KEPT:] * other[0][:, KEPT:]).sum()) < 0.6
+    assert first[1].shape == (512,) and float((first[1] - other[1]).abs().mean()) > 0.01
 
 
 def test_nobody_is_cast_with_glasses_or_of_another_sex_or_age():
