@@ -32,7 +32,6 @@ from anonface.models.inversion import CODE_OF_LATENT
 DECADE = 10.0  # years by which ages may differ
 FEATURED = 12  # codes in which features lie; the finest hold grain and colour, which stay the photo's
 SHADE, FILM = 0.5, 1.0  # deviations of light across a face, and of a picture, up to which they are plain
-STYLES, COMPANY = 512, 12  # whom the census asks for a stranger, and among how many it is told what is common
 SIDE, TOGETHER = 256, 4  # px of the people who are drawn, and how many at a time
 STYLE_LABEL = b"anonface/v1 persona"
 
@@ -55,6 +54,7 @@ class CastParams:
 
 USUAL = CastParams()
 ONE = CastParams(tried=1)
+COMPANY = CastParams(styles=512, tried=12)  # of a stranger: among whom it is told what people have in common
 
 
 @torch.no_grad()
@@ -71,14 +71,12 @@ def cast(
     Returns:
         Latents [1, latents, 512] of each.
     """
-    w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(face)
-    census = networks.census
-    likely = strangeness(census(w), census, hidden, networks.apparent(face)[0], params.free).argsort(stable=True)
+    w, census = _likeliest(hidden, face, networks, mapping, params), networks.census
     codes, _ = networks.inversion(face)
     photo = networks.inversion.to_w(codes)
     photo[:, :FEATURED] -= params.left * census.features(photo[:, :FEATURED])
     people = []
-    for own in params.own * census.features(w[likely[: params.tried]]):
+    for own in params.own * census.features(w):
         person = photo.clone()
         person[:, :FEATURED] += own
         people.append(person[:, list(CODE_OF_LATENT[:latents])])
@@ -87,22 +85,27 @@ def cast(
 
 @torch.no_grad()
 def stranger(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module) -> tuple[Tensor, Tensor]:
-    """Somebody whom the mapper is to draw, for a wrong key: nearer than that to whoever is seen nobody may come, and
-    one who stood in the seen face's own latents would.
+    """Somebody for a wrong key, whom the mapper is to draw: in the seen face's own latents, as :func:`cast` has it, a
+    stranger would come too near to the original.
 
     Returns:
         A unit code [1, 448], whose first ``kept`` coordinates are the hidden one's, less what people have in common,
         and what is to be added to the first FEATURED of the mapper's latents, [512].
     """
-    w = mapping(styles(hidden, STYLES).to(next(mapping.parameters()))).to(face)
-    census = networks.census
-    likely = strangeness(census(w), census, hidden, networks.apparent(face)[0]).argsort(stable=True)
-    w = w[likely[:COMPANY]]
+    w = _likeliest(hidden, face, networks, mapping, COMPANY)
     faces = (networks.generator.synthesize(some[:, None], SIDE) for some in w.split(TOGETHER))
     code = torch.cat([networks.encoder(some) for some in faces])
     wanted, own = hidden[:, :kept].to(code), F.normalize(code[:1, kept:] - code[:, kept:].mean(0, keepdim=True), dim=1)
     rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-    return torch.cat([wanted, rest * own], dim=1), census.features(w[0]) / 2
+    return torch.cat([wanted, rest * own], dim=1), networks.census.features(w[0]) / 2
+
+
+def _likeliest(hidden: Tensor, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams) -> Tensor:
+    """Styles [tried, 512] of those whom the census puts first."""
+    w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(face)
+    census, seems = networks.census, networks.apparent(face)[0]
+    likely = strangeness(census(w), census, hidden, seems, params.free).argsort(stable=True)
+    return w[likely[: params.tried]]
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:
