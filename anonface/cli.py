@@ -1740,7 +1740,7 @@ def train(
         str,
         typer.Argument(
             help="heads, parser, identity, attributes, flow, ifadit, each on the former; census, on the first three; "
-            "autoencoder, then diffusion, sharpener; reader, then inversion, then dbaf, hford."
+            "critic; autoencoder, then diffusion, sharpener; reader, then inversion, then dbaf, hford."
         ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],

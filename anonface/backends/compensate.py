@@ -16,7 +16,7 @@ from torch import Tensor
 
 from anonface.backends.arena import denormals_flushed
 from anonface.backends.looks import schedule, shrink
-from anonface.backends.refine import match_tones
+from anonface.backends.tones import match_tones
 from anonface.faces.blend import composite
 from anonface.models.identity import IdentityEncoder
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from anonface import weights
@@ -14,6 +15,9 @@ from anonface.models.apparent import Apparent
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
+
+MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, for the 468-point network
+MESH_INPUT = 192
 
 LandmarkNetwork = Callable[[Tensor], Tensor]
 
@@ -47,3 +51,14 @@ def load_eyes(device: torch.device | str = "cpu") -> Eyes:
     for network in (encoder, landmarks, parser, recognizer, apparent):
         network.requires_grad_(False).eval().to(device)
     return Eyes(encoder=encoder, landmarks=landmarks, parser=parser, recognizer=recognizer, apparent=apparent)
+
+
+def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
+    """468 landmarks of aligned faces [B, 3, R, R] in [-1, 1] -> [B, 468, 2] in shares of the crop's side."""
+    left, top, side = MESH_BOX
+    r = faces.shape[-1]
+    y, x, s = round(top * r), round(left * r), round(side * r)
+    size = (MESH_INPUT, MESH_INPUT)
+    view = F.interpolate(faces[:, :, y : y + s, x : x + s], size, mode="bilinear", antialias=s > MESH_INPUT)
+    points = network((view + 1) / 2).reshape(-1, 468, 3)[:, :, :2] / MESH_INPUT
+    return points * side + points.new_tensor([left, top])

@@ -30,13 +30,16 @@ from anonface.backends.eyes import load_eyes
 from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_generator, load_mapping
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
+from anonface.backends.mending import mended
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import FEATURED, ONE, USUAL, CastParams, cast, stranger
-from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, RefineParams, Scene, match_tones, refine
+from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, RefineParams, Scene, refine
+from anonface.backends.tones import match_tones
 from anonface.errors import UsageError
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.census import Census
+from anonface.models.critic import Critic
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
@@ -50,7 +53,7 @@ SPREAD = SPREAD.repeat_interleave(26)
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
 LATENTS = 17  # that a compensation reaches
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
-CASTING_FILES = ("census", "inversion")  # who is shown, not how recovery leads back
+CASTING_FILES = ("census", "inversion", "critic")  # who is shown, not how recovery leads back
 
 
 @dataclass(frozen=True)
@@ -132,8 +135,9 @@ class IFADIT:
         self.device = torch.device(device)
         self.settings = IFADITSettings.of(settings or {})
         self.flow, self.compensation = SIF(), IdentityCompensation()
-        self.attributes, mapper, census, inversion = AttributeEncoder(), LatentMapper(), Census(), InversionEncoder()
-        parts = (self.attributes, mapper, self.flow, self.compensation, census, inversion)
+        self.attributes, mapper = AttributeEncoder(), LatentMapper()
+        census, inversion, critic = Census(), InversionEncoder(), Critic()
+        parts = (self.attributes, mapper, self.flow, self.compensation, census, inversion, critic)
         for module, name in zip(parts, (*TRAINED_FILES[1:], *CASTING_FILES), strict=True):
             weights.load(module, name)
             module.requires_grad_(False).eval().to(self.device)
@@ -144,6 +148,7 @@ class IFADIT:
             mapper=mapper,
             census=census,
             inversion=inversion,
+            critic=critic,
         )
         self.keygen = KeyGen(self.flow.params)
         self.disguise, self.restoration, self.choice = DISGUISE, RESTORE, CHOICE
@@ -205,7 +210,7 @@ class IFADIT:
             kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(small)
             w = refine(people[scene.best(people, kept, mapper, self.choice)], kept, scene, mapper)
         self._meant.keep(given, key, meant)
-        return self._drawn(w, face, mask)
+        return self._mended(w, face, mask)
 
     def hide(self, face: Tensor, key: FaceKey) -> Tensor:
         """T(E_ID(X), s) of one face, the code of whom it is to become: [1, 448], float64 on the CPU."""
@@ -269,6 +274,7 @@ class IFADIT:
             target, features = stranger(target, KEPT, small, self.networks, self.keygen.mapping)
             w = self.latents(watermark.without(face), target)
             w[:, :FEATURED] += features
+            return self._mended(w, face, mask)
         else:
             w = self.latents(watermark.without(face), target)
         if self.compensates and added is not None:
@@ -314,7 +320,8 @@ class IFADIT:
         return F.normalize(torch.cat(codes).cpu().double(), dim=1)
 
     def _scene(self, face: Tensor, mask: Tensor, params: RefineParams) -> Scene:
-        return Scene(face, mask, self.networks, self.networks.generator.synthesize, params)
+        networks = self.networks
+        return Scene(face, mask, networks, networks.generator.synthesize, params, networks.critic)
 
     def latents(self, face: Tensor, code: Tensor) -> Tensor:
         """M(z, E_Attr(X)) for one face."""
@@ -324,8 +331,14 @@ class IFADIT:
     def _cast(self, hidden: Tensor, face: Tensor, params: CastParams) -> list[Tensor]:
         return cast(hidden, face, self.networks, self.keygen.mapping, params, self.networks.mapper.params.n_latents)
 
-    @torch.no_grad()
     def _drawn(self, w: Tensor, face: Tensor, mask: Tensor) -> Tensor:
+        return match_tones(self._render(w, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
+
+    @torch.no_grad()
+    def _mended(self, w: Tensor, face: Tensor, mask: Tensor) -> Tensor:
+        return mended(self._render(w, face.shape[-1]), face, mask, self.networks).clamp(-1, 1).cpu()
+
+    @torch.no_grad()
+    def _render(self, w: Tensor, side: int) -> Tensor:
         # a 256-px crop gets the 512-px head too, shrunk: it is the better one
-        render = self.networks.generator.synthesize(w, max(FINEST_HEAD, face.shape[-1]))
-        return match_tones(shrink(render, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
+        return shrink(self.networks.generator.synthesize(w, max(FINEST_HEAD, side)), side)

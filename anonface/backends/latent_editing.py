@@ -31,7 +31,7 @@ from anonface.backends.generator import FINEST_HEAD, load_generator, load_mappin
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.message import Kind
-from anonface.backends.refine import match_tones
+from anonface.backends.tones import match_tones
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey
 from anonface.models.dbaf import DBAF

@@ -74,13 +74,15 @@ def cast(
     w, census = _likeliest(hidden, face, networks, mapping, params), networks.census
     codes, _ = networks.inversion(face)
     photo = networks.inversion.to_w(codes)
-    photo[:, :FEATURED] -= params.left * census.features(photo[:, :FEATURED])
-    people = []
-    for own in params.own * census.features(w):
-        person = photo.clone()
-        person[:, :FEATURED] += own
-        people.append(person[:, list(CODE_OF_LATENT[:latents])])
-    return people
+    people = (exchanged(photo, own, census, params.left, params.own) for own in census.features(w))
+    return [person[:, list(CODE_OF_LATENT[:latents])] for person in people]
+
+
+def exchanged(codes: Tensor, features: Tensor, census: Census, left: float, own: float) -> Tensor:
+    """Codes [1, 14, 512] in which other features [512], ``own`` times, stand where ``left`` times their own were."""
+    codes = codes.clone()
+    codes[:, :FEATURED] += own * features - left * census.features(codes[:, :FEATURED])
+    return codes
 
 
 @torch.no_grad()

@@ -16,23 +16,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface.backends.arena import denormals_flushed
-from anonface.backends.eyes import Eyes, LandmarkNetwork
+from anonface.backends.eyes import Eyes, mesh_in_crop
 from anonface.backends.looks import look, luma, schedule, shrink
+from anonface.backends.mending import skin_kept, skin_of
 from anonface.backends.recognizer import frames
+from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper, PrincipalLatents
 from anonface.models.census import Census
-from anonface.models.face_parser import FaceParser, face_odds
+from anonface.models.critic import Critic, within
+from anonface.models.face_parser import face_odds
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN
 
 Draw = Callable[[Tensor, int], Tensor]
 
-MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, for the 468-point network
-MESH_INPUT = 192
-TONE_GRID = 16  # cells along the side on which light is compared
 LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
 HUE_GRID = 32  # and on which its hues are
 ODD = 64  # whitened coordinates of a latent by which it is told how far it is from the average
@@ -42,13 +42,9 @@ SEX = 3.0  # how much more apparent sex counts than age and tone: what is betwee
 CERTAIN = 2.0  # logit of sex from which on nobody is taken for the other
 AS_OLD = 5.0  # years by which two ages are the same
 PARSED_EVERY = 2  # steps: the parser costs half of what the generator does
-MONOCHROME = (0.01, 0.03)  # spread of a face's hues: below the first the photo is grey or tinted, above the second not
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
 EXPRESSIVE = (EYES[:16], EYES[16:], LIPS, INNER_LIPS)  # rows of the mesh: the rims of the eyes and of the mouth
 GAZE_GRID = 64  # cells along the side on which eyes and mouth are compared
-TONE_GAIN = 2.5  # the most by which light is raised or lowered
-LIFT = 1.2  # of pixels in [-1, 1]: black reflects a little
-TONE_REACH = 2.0  # standard deviation of the blur, in cells
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,9 @@ class RefineParams:
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
     an iris; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid, ``hues`` on a finer one
     what of them is not lightness: no patches where skin was. ``face`` wants face
-    wherever the mask is, as the parser sees it: no glasses, hair or background where the photo shows none.
+    wherever the mask is, as the parser sees it: no glasses, hair or background where the photo shows none; where a face
+    is ``mended`` (``mending.py``), only there where it will be seen. ``natural`` wants it to look as much like a photo
+    as the photo does, to the critic.
     """
 
     steps: int = 20
@@ -98,6 +96,8 @@ class RefineParams:
     layout: float = 0.5
     hues: float = 1500.0
     face: float = 15.0
+    natural: float = 0.5
+    mended: bool = True
 
 
 DISGUISE = RefineParams()
@@ -118,6 +118,8 @@ RESTORE = RefineParams(
     gaze=5,
     hues=0,
     face=1,
+    natural=0,
+    mended=False,
 )
 
 
@@ -141,6 +143,7 @@ class ChoiceParams:
     landmarks: float = 7500.0
     expression: float = 2500.0
     face: float = 250.0
+    natural: float = 10.0
     odd: float = 80.0
     unlike: float = 100.0
     seen: float = 600.0
@@ -155,12 +158,14 @@ CHOICE = ChoiceParams()
 
 @dataclass(frozen=True, kw_only=True)
 class Networks(Eyes):
-    """Those, and the networks that draw it; the census knows whom, the inversion what stays of the photo."""
+    """Those, and the networks that draw it; the census knows whom, the inversion what stays of the photo, and the
+    critic whether it looks like one."""
 
     generator: MobileStyleGAN
     mapper: LatentMapper
     census: Census
     inversion: InversionEncoder
+    critic: Critic
 
     def draw(self, u: Tensor, side: int) -> Tensor:
         """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1]."""
@@ -176,17 +181,22 @@ class Scene:
         eyes: through which is looked.
         draw: latents [1, n, 512] and a side to a face [1, 3, side, side] in about [-1, 1].
         params: the side in px, and how much each fault counts.
+        critic: who tells how natural a face is; without one it is not asked.
     """
 
     @torch.no_grad()
-    def __init__(self, face: Tensor, mask: Tensor, eyes: Eyes, draw: Draw, params: RefineParams) -> None:
-        self.eyes, self.draw, self.params = eyes, draw, params
+    def __init__(
+        self, face: Tensor, mask: Tensor, eyes: Eyes, draw: Draw, params: RefineParams, critic: Critic | None = None
+    ) -> None:
+        self.eyes, self.draw, self.params, self.critic = eyes, draw, params, critic
         self.face, self.mask = shrink(face, params.side), shrink(mask, params.side)
         self.mesh, self.cells = mesh_in_crop(eyes.landmarks, self.face), _cells(self.face, self.mask)
         self.shapes, self.contrast = expression(self.mesh), _contrast(self.face)
         self.hues = _hues(self.face, self.mask)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.frames = frames(self.mesh)
+        self.skin = skin_of(self.mesh, params.side)
+        self.level = within(critic(self.face), self.mask).sum() if critic else None  # of the photo itself
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
         self.itself: Tensor | None = None  # what of a chosen one is nobody else's, in the recognizer's eyes
@@ -207,9 +217,17 @@ class Scene:
         loss = loss + (self.where * (_contrast(toned) - self.contrast).square()).sum()
         return loss + params.expression * (expression(found) - self.shapes).abs().mean()
 
-    def not_face(self, toned: Tensor) -> Tensor:
-        """What of a render is no face where one has to be, in nats a pixel."""
-        return _not_face(self.eyes.parser, toned, self.mask)
+    def seen(self, toned: Tensor) -> tuple[Tensor, Tensor]:
+        """Where a render will be seen, [1, 1, side, side], and what is no face there, in nats a pixel of the mask."""
+        odds = face_odds(self.eyes.parser(toned))
+        seen = self.mask * (1 - skin_kept(odds, self.skin, self.mask)) if self.params.mended else self.mask
+        return seen, _not_face(odds, seen, self.mask)
+
+    def artifice(self, shown: Tensor) -> Tensor:
+        """By how much less than the photo a face in it looks like one, to the critic, in nats; at least 0."""
+        if self.critic is None or self.level is None:
+            return shown.new_zeros(())
+        return (self.level - within(self.critic(shown), self.mask).sum()).clamp_min(0)
 
     @torch.no_grad()
     def best(
@@ -228,10 +246,12 @@ class Scene:
         scores, codes, looks = [], [], []
         for w in people:
             render, toned = self.drawn(w)
-            shown = composite(self.face, toned, self.mask)
+            seen, not_face = self.seen(toned)
+            shown = composite(self.face, toned, seen)
             code, look = self.eyes.encoder(shown), self.eyes.recognizer(shown, self.frames)
             found = mesh_in_crop(self.eyes.landmarks, toned)
-            score = self.misfit(render, toned) + choice.face * self.not_face(toned)
+            score = self.misfit(render, toned) + choice.face * not_face
+            score = score + choice.natural * self.artifice(shown)
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(code, target).sum()
@@ -245,12 +265,12 @@ class Scene:
             codes.append(code)
             looks.append(look)
         total = torch.stack(scores)
-        for weight, seen in ((choice.unlike, torch.cat(codes)), (choice.apart, torch.cat(looks))):
-            others = seen.sum(0, keepdim=True) - seen  # of one alone nothing, to which the cosine is 0
-            total = total + weight * F.cosine_similarity(seen, others)
+        for weight, all_seen in ((choice.unlike, torch.cat(codes)), (choice.apart, torch.cat(looks))):
+            others = all_seen.sum(0, keepdim=True) - all_seen  # of one alone nothing, to which the cosine is 0
+            total = total + weight * F.cosine_similarity(all_seen, others)
         self.left, self.known = (
-            torch.cat([left[:1], F.normalize(torch.cat(seen).mean(0, keepdim=True), dim=1)])
-            for left, seen in ((self.left, codes), (self.known, looks))
+            torch.cat([left[:1], F.normalize(torch.cat(every).mean(0, keepdim=True), dim=1)])
+            for left, every in ((self.left, codes), (self.known, looks))
         )
         chosen = int(total.argmin())
         if len(looks) > 1:
@@ -287,9 +307,17 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
         render, toned = scene.drawn(latents.to_w(start + pace * change))
-        shown = look(composite(scene.face, toned, scene.mask), step)
+        if step % PARSED_EVERY == 0:
+            visible, not_face = scene.seen(toned)
+            loss = PARSED_EVERY * params.face * not_face
+        else:
+            loss = toned.new_zeros(())
+        placed = composite(scene.face, toned, visible)
+        if params.natural:
+            loss = loss + params.natural * scene.artifice(placed)
+        shown = look(placed, step)
         code = eyes.encoder(shown)
-        loss = params.identity * (1 - F.cosine_similarity(code, target)).mean()
+        loss = loss + params.identity * (1 - F.cosine_similarity(code, target)).mean()
         loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
         if params.shunned or params.itself:
             rise = min(1.0, step / params.rising)
@@ -300,8 +328,6 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
                 loss = loss + rise * params.itself * (1 - F.cosine_similarity(seen, scene.itself)).sum()
         loss = loss + params.conditions * apparent(code, target).mean()
         loss = loss + scene.misfit(render, toned)
-        if step % PARSED_EVERY == 0:
-            loss = loss + PARSED_EVERY * params.face * scene.not_face(toned)
         loss = loss + params.stay * change.square().mean()
         optimiser.zero_grad()
         loss.backward()
@@ -323,17 +349,6 @@ def _otherwise(seems: Tensor, photo: Tensor, choice: ChoiceParams) -> Tensor:
     wanted = wanted.clamp(-CERTAIN, CERTAIN)
     doubt = (wanted.sign() * (wanted - sex)).clamp_min(0)  # who looks it more than the photo is welcome
     return choice.sex * doubt.square() + choice.age * (((age - years).abs() - AS_OLD).clamp_min(0) / 10).square()
-
-
-def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
-    """468 landmarks of aligned faces [B, 3, R, R] in [-1, 1] -> [B, 468, 2] in shares of the crop's side."""
-    left, top, side = MESH_BOX
-    r = faces.shape[-1]
-    y, x, s = round(top * r), round(left * r), round(side * r)
-    size = (MESH_INPUT, MESH_INPUT)
-    view = F.interpolate(faces[:, :, y : y + s, x : x + s], size, mode="bilinear", antialias=s > MESH_INPUT)
-    points = network((view + 1) / 2).reshape(-1, 468, 3)[:, :, :2] / MESH_INPUT
-    return points * side + points.new_tensor([left, top])
 
 
 def expression(mesh: Tensor) -> Tensor:
@@ -364,41 +379,16 @@ def _above_brows(mesh: Tensor, mask: Tensor) -> Tensor:
     return forehead / forehead.sum((2, 3), keepdim=True).clamp_min(50.0)
 
 
-def _not_face(parser: FaceParser, picture: Tensor, mask: Tensor) -> Tensor:
-    """Surprise, in nats a pixel of the mask, at what is not face there."""
-    odds = face_odds(parser(picture))
-    cover = F.adaptive_avg_pool2d(mask, odds.shape[-1])[:, 0]
-    return (F.softplus(-odds) * cover).sum() / cover.sum().clamp_min(1.0)
+def _not_face(odds: Tensor, seen: Tensor, mask: Tensor) -> Tensor:
+    """Surprise, in nats a pixel of the mask, at what is seen and is not face, by its log odds [1, h, w]."""
+    cover, whole = (F.adaptive_avg_pool2d(x, odds.shape[-1])[:, 0] for x in (seen, mask))
+    return (F.softplus(-odds) * cover).sum() / whole.sum().clamp_min(1.0)
 
 
 def _contrast(picture: Tensor) -> Tensor:
     """What is lighter or darker than its surroundings, [B, 1, 64, 64]."""
     cells = F.adaptive_avg_pool2d(luma(picture), GAZE_GRID)
     return cells - F.avg_pool2d(cells, 9, 1, 4, count_include_pad=False)
-
-
-def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-    """Scale the render's colours so that, blurred as far as light varies, they are the face's within the mask.
-
-    Light multiplies: what is dark, brows and lashes, stays dark under more of it.
-
-    Only what survives a blur of an eighth of the crop's side passes from the photo to the render: light and skin tone.
-    In a photo without hues of its own, grey or of one tint, the render loses its hues too.
-    """
-    render = _as_colourful(render, face, mask)
-    photo, own = (_blurred(picture + LIFT, mask) for picture in (face, render))
-    gain = ((photo + 0.02) / (own + 0.02)).clamp(1 / TONE_GAIN, TONE_GAIN)
-    return (render + LIFT) * F.interpolate(gain, render.shape[-2:], mode="bicubic") - LIFT
-
-
-def _as_colourful(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-    hues = face - luma(face)
-    area = mask.sum((2, 3), keepdim=True).clamp_min(1.0)
-    tint = (hues * mask).sum((2, 3), keepdim=True) / area
-    spread = (((hues - tint).square() * mask).sum((1, 2, 3), keepdim=True) / (3 * area)).sqrt()
-    low, high = MONOCHROME
-    grey = luma(render)
-    return grey + ((spread - low) / (high - low)).clamp(0, 1) * (render - grey)
 
 
 def _cells(picture: Tensor, mask: Tensor) -> Tensor:
@@ -409,13 +399,3 @@ def _cells(picture: Tensor, mask: Tensor) -> Tensor:
 def _hues(picture: Tensor, mask: Tensor) -> Tensor:
     """What of the colours is not lightness, where the mask is, in units of the root of the mask's share of the crop."""
     return F.adaptive_avg_pool2d((picture - luma(picture)) * mask, HUE_GRID) / mask.mean().clamp_min(0.05).sqrt()
-
-
-def _blurred(picture: Tensor, mask: Tensor) -> Tensor:
-    """Masked Gaussian blur on the tone grid: [B, 3, R, R] -> [B, 3, 16, 16]."""
-    weight = F.adaptive_avg_pool2d(mask, TONE_GRID)
-    values = F.adaptive_avg_pool2d(picture * mask, TONE_GRID)
-    cells = torch.arange(TONE_GRID, device=picture.device, dtype=picture.dtype)
-    kernel = torch.exp(-0.5 * ((cells[:, None] - cells[None]) / TONE_REACH) ** 2)
-    blur = lambda x: kernel @ x @ kernel  # noqa: E731
-    return blur(values) / (blur(weight) + 1e-3)

@@ -50,6 +50,7 @@ BROWS = [70, 63, 105, 66, 107, 55, 65, 52, 53, 46, 300, 293, 334, 296, 336, 285,
 EYES = [33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246]
 EYES += [362, 382, 381, 380, 374, 373, 390, 249, 263, 466, 388, 387, 386, 385, 384, 398]
 LIPS = [61, 146, 91, 181, 84, 17, 314, 405, 321, 375, 291, 409, 270, 269, 267, 0, 37, 39, 40, 185]
+NOSE = [168, 6, 197, 195, 5, 4, 1, 2, 98, 327, 129, 358, 48, 278]
 
 # What can be synthesised. Below 16 px between the eyes' centres the quad wanders by more than 2 px of a 256-px crop.
 # Beyond the turns below so little of the far side is seen that what the generator draws there is no natural face

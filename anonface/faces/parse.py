@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from anonface import weights
 from anonface.errors import UsageError
-from anonface.faces.align import BROWS, EYES, LIPS, NOSE_TIP, OVAL
+from anonface.faces.align import BROWS, EYES, LIPS, NOSE, NOSE_TIP, OVAL
 from anonface.faces.detect import Pixels, Points
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ LENS = (0.8, 0.55)  # semi-axes, in widths of an eye, of the part of a lens thro
 CLEAR = 0.6  # a lens at least this share as light as the face is one to see through
 FLOATING = ("hair", "glasses")  # what may lie amid a face without reaching its rim
 
-NOSE = [168, 6, 197, 195, 5, 4, 1, 2, 98, 327, 129, 358, 48, 278]
 NOSE_BRIDGE = 168
 
 # Classes of facexlib's parsers that are face, out of 19.

@@ -16,9 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anonface.backends.eyes import Eyes
+from anonface.backends.eyes import Eyes, mesh_in_crop
 from anonface.backends.looks import luma
-from anonface.backends.refine import LIFT, expression, mesh_in_crop
+from anonface.backends.refine import expression
+from anonface.backends.tones import LIFT
 from anonface.models.census import WIDTHS, WORN, Census
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT

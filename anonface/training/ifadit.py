@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.backends.eyes import LandmarkNetwork
-from anonface.backends.refine import match_tones, mesh_in_crop
+from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
+from anonface.backends.tones import match_tones
 from anonface.faces.blend import composite
 from anonface.models.attributes import (
     AttributeEncoder,

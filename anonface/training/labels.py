@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.backends.eyes import LandmarkNetwork
-from anonface.backends.refine import mesh_in_crop
+from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
 from anonface.faces.align import BROWS, EYES, LIPS, OVAL
 from anonface.models.face_parser import CLASSES
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN

@@ -22,7 +22,8 @@ from anonface.backends.latent_editing import EDITORS, ENCODER
 from anonface.errors import UsageError, WeightsError
 from anonface.models.apparent import Apparent
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
-from anonface.models.census import WIDTHS, columns
+from anonface.models.census import WIDTHS, Census, columns
+from anonface.models.critic import Critic
 from anonface.models.discriminator import Discriminator
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
@@ -33,6 +34,7 @@ from anonface.models.latent_editing import FaceEditor
 from anonface.models.sharpener import Sharpener
 from anonface.models.sif import SIF
 from anonface.training.census import load_people, take_census
+from anonface.training.critic import CriticObjective, Makers, load_tries
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
 from anonface.training.heads import HeadsObjective
@@ -166,6 +168,18 @@ def _census_taken(request: Request, progress: Progress) -> dict[str, float]:
     state = {name: value.half().contiguous() for name, value in census.state_dict().items()}
     save_file(state, str(folder / f"{CENSUS}.safetensors"))
     return {f"R² {name}": float(told[columns(name)].mean()) for name in WIDTHS}
+
+
+def _critic(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    census, inversion = Census(), InversionEncoder()
+    for module, name in ((census, CENSUS), (inversion, ENCODER)):
+        weights.load(module, name)
+        module.requires_grad_(False).eval()
+    makers = Makers(load_eyes(), load_generator(), load_mapping(), census, inversion)
+    tries = load_tries(request.folder / "tries.safetensors", makers, request.faces, progress=progress)
+    critic = Critic()
+    _start_from_imagenet(critic.backbone)
+    return CriticObjective(critic, tries), request.settings("critic", 800, 2e-4)
 
 
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -319,8 +333,8 @@ def _features() -> MobileNetV2Features:
 
 
 def _start_from_imagenet(features: MobileNetV2Features) -> None:
-    beyond = ("classifier", "features.18")
-    state = {k: v for k, v in weights.tensors("mobilenet-v2").items() if not k.startswith(beyond)}
+    used = features.state_dict()
+    state = {k: v for k, v in weights.tensors("mobilenet-v2").items() if k in used}
     weights.fit(features, state, source="mobilenet-v2")
 
 
@@ -335,6 +349,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "attributes": _attributes,  # phase I
     "flow": _flow,
     "ifadit": _phase_two,  # phase II
+    "critic": _critic,
     "autoencoder": _autoencoder,
     "diffusion": _diffusion,
     "sharpener": _sharpener,

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from anonface.backends.compensate import COORDINATES, SLOW, CompensationParams, compensated, compensation
 from anonface.backends.ifadit import IFADIT
-from anonface.backends.refine import match_tones
+from anonface.backends.tones import match_tones
 
 
 @pytest.fixture(scope="module")

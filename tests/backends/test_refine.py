@@ -18,36 +18,14 @@ from anonface.backends.refine import (
     _not_face,
     apparent,
     expression,
-    match_tones,
     refine,
 )
 from anonface.faces.align import BROWS
 from anonface.models.census import Census
+from anonface.models.critic import Critic
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import CONDITIONS
 from anonface.models.inversion import InversionEncoder
-
-
-def test_a_grey_photo_makes_its_face_grey_and_a_coloured_one_does_not():
-    rng = torch.Generator().manual_seed(1)
-    mask = torch.ones(1, 1, 64, 64)
-    render = torch.rand(1, 3, 64, 64, generator=rng) - 0.5
-    grey = (torch.rand(1, 1, 64, 64, generator=rng) - 0.5).expand(1, 3, 64, 64)
-    hues = lambda picture: float((picture.amax(1) - picture.amin(1)).mean())  # noqa: E731
-    assert hues(render) > 0.2 and hues(match_tones(render, grey, mask)) < 0.01
-    coloured = torch.rand(1, 3, 64, 64, generator=rng) - 0.5
-    assert hues(match_tones(render, coloured, mask)) > 0.2
-
-
-def test_a_tint_is_kept():
-    rng = torch.Generator().manual_seed(2)
-    mask = torch.ones(1, 1, 64, 64)
-    tint = torch.tensor([0.2, 0.0, -0.2])[None, :, None, None]
-    sepia = (torch.rand(1, 1, 64, 64, generator=rng) - 0.5) + tint
-    toned = match_tones(torch.rand(1, 3, 64, 64, generator=rng) - 0.5, sepia, mask)
-    luma = (toned * toned.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
-    expected = (tint * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
-    assert torch.allclose((toned - luma).mean((2, 3)), (tint - expected).mean((2, 3)), atol=0.02)
 
 
 def test_expression_is_blind_to_where_eyes_and_mouth_lie_but_not_to_their_shape():
@@ -92,21 +70,25 @@ def test_contrast_sees_a_dark_spot_and_no_even_light():
     assert _contrast(spot)[0, 0, 31, 31] < -0.4
 
 
-def test_what_is_not_face_counts_within_the_mask_alone():
-    nowhere = torch.zeros(1, len(CLASSES), 32, 32)
-    nowhere[:, CLASSES.index("skin")] = 9.0
-    glasses = nowhere.clone()
-    glasses[:, CLASSES.index("glasses"), 8:16] = 18.0
+def test_what_is_not_face_counts_where_it_is_seen_alone():
+    skin = torch.full((1, 32, 32), 9.0)
+    glasses = skin.clone()
+    glasses[:, 8:16] = -9.0
     mask = torch.zeros(1, 1, 64, 64)
     mask[:, :, :40] = 1
-    below = mask.flip(2)
-    picture = torch.zeros(1, 3, 64, 64)
     clean, worn, hidden = (
-        float(_not_face(lambda _, logits=logits: logits, picture, where))
-        for logits, where in ((nowhere, mask), (glasses, mask), (glasses, below * (1 - mask)))
+        float(_not_face(odds, seen, mask))
+        for odds, seen in ((skin, mask), (glasses, mask), (glasses, mask.flip(2) * (1 - mask)))
     )
     assert clean < 0.01 and hidden < 0.01 < 1 < worn
     assert abs(worn - 9 * 8 / 20) < 0.1  # nine nats on eight of the twenty rows
+
+
+def all_face(faces: torch.Tensor) -> torch.Tensor:
+    """A parser that sees nothing but skin."""
+    logits = torch.zeros(len(faces), len(CLASSES), 8, 8)
+    logits[:, CLASSES.index("skin")] = 9
+    return logits
 
 
 class _Plain:
@@ -139,6 +121,7 @@ def plain_networks(parse) -> Networks:
         mapper=plain,
         census=Census(),
         inversion=InversionEncoder(),
+        critic=Critic(),
     )
 
 
@@ -164,6 +147,7 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     face, mask = 0.4 * hues, torch.ones(1, 1, 64, 64)
     alike = [people[0], people[1].clone(), people[1]]
     nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    nothing = replace(nothing, mended=False)
 
     def best(people=people, layout=0.0, hues=0.0, **weights) -> int:
         scene = plain_scene(face, mask, networks, replace(nothing, layout=layout, hues=hues))
@@ -186,6 +170,48 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     assert best(alike, apart=1) == 0 and best(alike, apart=-1) in (1, 2)
 
 
+def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_mend_him():
+    networks = plain_networks(all_face)
+    face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
+    taste = lambda faces: 10 * F.avg_pool2d(faces[:, 0], 4)  # noqa: E731  # who likes red
+    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    zero = {field.name: 0 for field in fields(ChoiceParams)}
+    people = [torch.zeros(1, 17, 512) for _ in range(2)]
+    people[0][0, 0, 3], people[1][0, 0, 3] = -0.9, 0.2
+
+    def scene(params, critic) -> Scene:
+        return Scene(face, mask, networks, networks.generator.synthesize, params, critic)
+
+    def best(critic, **weights: float) -> int:
+        choice = ChoiceParams(**(zero | weights))
+        return scene(nothing, critic).best(people, networks.encoder(face), networks.mapper, choice)
+
+    assert best(taste, natural=1) == 1 and best(taste, natural=-1) == 0
+    assert best(None, natural=1) == best(None, natural=-1) == 0
+    liked = scene(nothing, lambda faces: 100 - 10 * F.avg_pool2d(faces[:, 0], 4))
+    assert float(liked.artifice(face)) == float(liked.artifice(face - 0.1)) == 0  # as good as the photo is good enough
+    still = dict(leave=0, conditions=0, shunned=0, itself=0, face=0, natural=0)
+    params = replace(nothing, steps=3, **still)
+    at_rest, led = (
+        scene(one, taste).drawn(refine(people[1], torch.zeros(1, 448), scene(one, taste), networks.mapper))[0]
+        for one in (params, replace(params, natural=1))
+    )
+    assert float(led[:, 0].mean()) > float(at_rest[:, 0].mean()) + 0.01
+
+
+def test_what_the_photo_keeps_is_neither_asked_nor_seen():
+    def parse(faces):  # everything is hair
+        logits = torch.full((len(faces), len(CLASSES), 32, 32), -9.0)
+        logits[:, CLASSES.index("hair")] = 9
+        return logits
+
+    networks = plain_networks(parse)
+    face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
+    seen, surprise = plain_scene(face, mask, networks, RefineParams(side=64)).seen(face)
+    whole, more = plain_scene(face, mask, networks, RefineParams(side=64, mended=False)).seen(face)
+    assert torch.equal(whole, mask) and float(seen.mean()) < 0.95 and float(surprise) < float(more)
+
+
 def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
     zero = {field.name: 0 for field in fields(ChoiceParams)}
@@ -194,8 +220,7 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
     def best(*looks: tuple[float, float], **weights: float) -> int:
         """Of people who look so, to a photo of a woman of 40: a logit of sex, and years."""
         said = iter([(-3.0, 40.0), *looks])
-        parse = lambda faces: torch.zeros(1, len(CLASSES), 8, 8)  # noqa: E731
-        networks = replace(plain_networks(parse), apparent=lambda faces: torch.tensor([next(said)]))
+        networks = replace(plain_networks(all_face), apparent=lambda faces: torch.tensor([next(said)]))
         scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
         return scene.best(people, networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))
 
@@ -214,7 +239,7 @@ def test_sex_counts_more_than_tone():
 
 
 def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_knows():
-    networks = plain_networks(lambda faces: torch.zeros(1, len(CLASSES), 8, 8))
+    networks = plain_networks(all_face)
     w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
     alone = RefineParams(steps=3, side=64, leave=0, conditions=0, identity=0, shunned=0, itself=0)
@@ -227,7 +252,7 @@ def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_know
 
 
 def test_the_first_components_of_a_latent_alone_move():
-    networks = plain_networks(lambda faces: torch.zeros(1, len(CLASSES), 8, 8))
+    networks = plain_networks(all_face)
     w, face, mask = torch.zeros(1, 17, 512), torch.rand(1, 3, 64, 64), torch.ones(1, 1, 64, 64)
     scene = plain_scene(face, mask, networks, RefineParams(steps=2, side=64, components=2))
     moved = refine(w, torch.zeros(1, 448), scene, networks.mapper)
@@ -236,7 +261,7 @@ def test_the_first_components_of_a_latent_alone_move():
 
 def test_a_chosen_face_stays_what_tells_it_from_the_others():
     see = lambda faces, frames: F.normalize(F.adaptive_avg_pool2d(faces, 12).flatten(1), dim=1)  # noqa: E731
-    networks = replace(plain_networks(lambda faces: torch.zeros(1, len(CLASSES), 8, 8)), recognizer=see)
+    networks = replace(plain_networks(all_face), recognizer=see)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
     people[0][0, 0, 3], people[1][0, 0, 4] = 0.5, 0.5

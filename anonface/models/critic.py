@@ -1,0 +1,39 @@
+"""The critic: how much a new face looks like a photo, to be told of several in the same place.
+
+MobileNetV2 up to stride 16, and of each place there a number. Who made its pictures is in ``training/critic.py``.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anonface.models.attributes import MobileNetV2Features
+
+
+class Critic(nn.Module):
+    """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> logits [B, 16, 16], high where a place looks like a photo.
+
+    Only differences count: no photo has a logit of its own, but one looks the better, the higher.
+    """
+
+    SIDE = 256  # px
+    TAP = 13  # the backbone's last block at stride 16
+    WIDTH = 96
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = MobileNetV2Features(taps=(self.TAP,))
+        del self.backbone.features[self.TAP + 1 :]
+        self.judge = nn.Conv2d(self.WIDTH, 1, 1)
+
+    def forward(self, faces: Tensor) -> Tensor:
+        if faces.shape[-1] != self.SIDE:
+            faces = F.interpolate(faces, (self.SIDE, self.SIDE), mode="bilinear", antialias=True)
+        return self.judge(self.backbone(faces)[0])[:, 0]
+
+
+def within(logits: Tensor, mask: Tensor) -> Tensor:
+    """The mean of logits [B, H, W] where a soft mask [B, 1, R, R] in 0..1 is, [B]."""
+    cover = F.adaptive_avg_pool2d(mask, logits.shape[-1])[:, 0]
+    return (logits * cover).sum((1, 2)) / cover.sum((1, 2)).clamp_min(1.0)

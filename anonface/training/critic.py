@@ -1,0 +1,179 @@
+"""What the critic learns from: drawn faces as they were photographed, and the same with somebody else in their place.
+
+Somebody else is made just as a new face is begun (``backends/persona.py``), more boldly and less boldly than there, and
+shaken as refinement might. Better than that are, in the same photo, the photo itself and what the encoder made of it:
+so the critic learns neither where masks end nor that a render is no photo, but what goes wrong between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anonface.backends.eyes import Eyes, mesh_in_crop
+from anonface.backends.persona import FEATURED, exchanged, strangeness
+from anonface.backends.tones import match_tones
+from anonface.faces import parse
+from anonface.faces.blend import composite, soften
+from anonface.models.census import Census
+from anonface.models.critic import Critic, within
+from anonface.models.inversion import CODE_OF_LATENT, InversionEncoder
+from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.training.data import photograph, recompressed, relit
+from anonface.training.loop import Objective
+
+SIDE = 256  # px
+ASKED = 64  # people of whom the likeliest takes the photo's place
+LEFT, OWN = (0.8, 1.5), (1.0, 1.9)  # as in CastParams
+SHAKEN = 0.25  # deviations of a whitened latent by which all move together, at the most
+OTHERS = 2  # people in each photo
+BADLY = 0.3  # share of the photos that are taken badly
+SAVED_EVERY = 200
+HELD_OUT = 64  # photos
+
+
+@dataclass(frozen=True)
+class Makers:
+    """Frozen networks by which tries are made."""
+
+    eyes: Eyes
+    generator: MobileStyleGAN
+    mapping: MappingNetwork
+    census: Census
+    inversion: InversionEncoder
+
+
+@dataclass(frozen=True)
+class Tries:
+    """Photos of drawn faces [N, 3, S, S], what the encoder made of them, what stands there instead, [N, OTHERS, 3, S,
+    S], and the soft masks [N, 1, S, S] within which they differ; all uint8."""
+
+    photos: Tensor
+    inverted: Tensor
+    others: Tensor
+    masks: Tensor
+
+    def __len__(self) -> int:
+        return len(self.photos)
+
+
+def load_tries(
+    file: Path,
+    makers: Makers,
+    count: int,
+    seed: int = 13,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tries:
+    """The pictures in ``file``, made first where the file is missing or holds fewer photos than ``count``."""
+    from safetensors.torch import load_file, save_file
+
+    shapes = {"photos": (3,), "inverted": (3,), "others": (OTHERS, 3), "masks": (1,)}
+    parts = {name: torch.empty(0, *shape, SIDE, SIDE, dtype=torch.uint8) for name, shape in shapes.items()}
+    if file.exists():
+        parts = load_file(str(file))
+    fresh: list[dict[str, Tensor]] = []
+    done = len(parts["photos"])
+    while done < count:
+        fresh.append(_tried(makers, torch.Generator().manual_seed(seed * 1_000_003 + done)))
+        done += 1
+        if done % SAVED_EVERY == 0 or done == count:
+            parts = {name: torch.cat([kept, *(one[name] for one in fresh)]) for name, kept in parts.items()}
+            fresh = []
+            file.parent.mkdir(parents=True, exist_ok=True)
+            save_file(parts, str(file))
+        progress(done, count)
+    return Tries(**parts)
+
+
+@torch.no_grad()
+def _tried(makers: Makers, rng: torch.Generator) -> dict[str, Tensor]:
+    """One photo, and who was put into it."""
+    eyes, inversion = makers.eyes, makers.inversion
+    style = makers.mapping(torch.randn(1, 512, generator=rng))
+    photo = relit(makers.generator.synthesize(style[:, None], SIDE).clamp(-1, 1), rng)
+    if torch.rand((), generator=rng) < BADLY:
+        photo = photograph(photo, rng, covered=0.0)
+    photo = _levels(photo).float() / 127.5 - 1
+    crop = _levels(photo)[0].permute(1, 2, 0).contiguous().numpy()
+    mesh = mesh_in_crop(eyes.landmarks, photo)[0].double().numpy() * SIDE
+    mask = torch.from_numpy(soften(parse.face_mask(crop, mesh, SIDE)))[None, None]
+
+    codes, _ = inversion(photo)
+    inverted = inversion.to_w(codes)
+    asked = makers.mapping(torch.randn(OTHERS * ASKED, 512, generator=rng))
+    seems = eyes.apparent(photo)[0]
+    strange = strangeness(makers.census(asked), makers.census, eyes.encoder(photo), seems)
+    likeliest = asked[strange.argsort()[:OTHERS]]
+    pictures = [_placed(makers, inverted, photo, mask)]
+    for own in makers.census.features(likeliest):
+        left, bold, shaken = (_uniform(rng, *ends) for ends in (LEFT, OWN, (0.0, SHAKEN)))
+        codes = inversion.to_u(exchanged(inverted, own, makers.census, left, bold))
+        together = torch.randn(1, 1, codes.shape[2], generator=rng)
+        apart = torch.randn(codes.shape, generator=rng) / 4
+        codes[:, :FEATURED] += shaken * (together + apart)[:, :FEATURED]
+        pictures.append(_placed(makers, inversion.to_w(codes), photo, mask))
+    levels = _levels(torch.cat([photo, *pictures]))
+    masks = (mask * 255).round().to(torch.uint8)
+    return {"photos": levels[:1], "inverted": levels[1:2], "others": levels[None, 2:], "masks": masks}
+
+
+def _placed(makers: Makers, codes: Tensor, photo: Tensor, mask: Tensor) -> Tensor:
+    """The face of codes [1, 14, 512] in the photo."""
+    render = makers.generator.synthesize(codes[:, list(CODE_OF_LATENT)], SIDE)
+    return composite(photo, match_tones(render, photo, mask), mask)
+
+
+def _levels(pictures: Tensor) -> Tensor:
+    return ((pictures.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+
+
+def _uniform(rng: torch.Generator, low: float, high: float) -> float:
+    return low + (high - low) * float(torch.rand((), generator=rng))
+
+
+class CriticObjective(Objective):
+    """At every place within the mask, either of the better pictures shall look better than either of the others: the
+    logistic loss of differences, between pictures of the same photo alone."""
+
+    def __init__(self, critic: Critic, tries: Tries, batch: int = 4) -> None:
+        self.critic, self.tries, self.batch = critic, tries, batch
+        for parameter in critic.parameters():  # channels last: less time on a CPU
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"critic": self.critic}
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        chosen = torch.randint(len(self.tries) - HELD_OUT, (self.batch,), generator=rng)
+        pictures, masks = self._of(chosen)
+        mirrored = torch.rand((), generator=rng) < 0.5
+        if mirrored:
+            pictures, masks = pictures.flip(4), masks.flip(3)
+        flat = recompressed(pictures.flatten(0, 1), rng)
+        loss, right = self._judged(flat.view_as(pictures), masks)
+        held = {}
+        if step % 50 == 0:
+            with torch.no_grad():
+                _, known = self._judged(*self._of(torch.arange(len(self.tries) - HELD_OUT, len(self.tries))))
+            held = {"_held_out": known}
+        return {"critic": loss, "_right": right, **held}
+
+    def _of(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Pictures [n, 2 + OTHERS, 3, S, S] in [-1, 1] of some photos, the better two first, and masks."""
+        parts = self.tries.photos[chosen][:, None], self.tries.inverted[chosen][:, None], self.tries.others[chosen]
+        return torch.cat(parts, dim=1).float() / 127.5 - 1, self.tries.masks[chosen].float() / 255
+
+    def _judged(self, pictures: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and in what share of the pairs the better picture is known."""
+        logits = self.critic(pictures.flatten(0, 1).contiguous(memory_format=torch.channels_last))
+        logits = logits.unflatten(0, pictures.shape[:2])
+        gap = logits[:, :2, None] - logits[:, None, 2:]  # [n, 2, OTHERS, 16, 16]
+        covers = masks[:, None, None].expand(-1, 2, gap.shape[2], -1, -1, -1).flatten(0, 2)
+        wrong = within(F.softplus(-gap).flatten(0, 2), covers)
+        return wrong.mean(), (within(gap.flatten(0, 2), covers) > 0).float().mean()

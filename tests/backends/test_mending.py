@@ -1,0 +1,73 @@
+"""Where the photo's own skin stays."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from anonface.backends.eyes import Eyes, load_eyes, mesh_in_crop
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.backends.mending import mended, skin_kept, skin_of
+from anonface.backends.tones import match_tones
+from anonface.faces.align import EYES, LIPS
+from anonface.models.face_parser import CLASSES
+
+
+@pytest.fixture(scope="module")
+def eyes() -> Eyes:
+    return load_eyes()
+
+
+@pytest.fixture(scope="module")
+def faces() -> torch.Tensor:
+    """Two faces of nobody."""
+    z = torch.randn(2, 512, generator=torch.Generator().manual_seed(3))
+    with torch.inference_mode():
+        return load_generator().synthesize(load_mapping()(z)[:, None], 256).clamp(-1, 1).clone()
+
+
+def test_skin_is_what_has_no_feature(eyes, faces):
+    mesh = mesh_in_crop(eyes.landmarks, faces[:1])
+    skin = skin_of(mesh, 256)
+    points = (mesh[0] * 256).long()
+    for rows in (EYES, LIPS):
+        across, down = points[rows].T
+        assert not skin[0, 0, down, across].any()
+    cheek = (points[50] + points[280]) // 2  # below the nose's bridge lies the nose
+    assert skin[0, 0, points[50][1], points[50][0]] == 1 and 0.5 < float(skin.mean()) < 0.95
+    assert skin[0, 0, cheek[1], cheek[0]] == 0
+
+
+def test_skin_stays_where_a_new_face_is_none_and_hardly_elsewhere():
+    odds, skin, mask = torch.full((1, 64, 64), 9.0), torch.ones(1, 1, 128, 128), torch.zeros(1, 1, 128, 128)
+    odds[:, :, 50:] = -9
+    skin[:, :, :40] = 0
+    mask[:, :, :, 20:110] = 1
+    kept = skin_kept(odds, skin, mask)
+    assert kept[0, 0, 80, 105] > 0.99 and kept[0, 0, 80, 60] == 0 and kept[0, 0, 20, 105] < 0.01
+    assert kept[0, 0, 80, 127] == 0  # outside the mask nothing is asked
+    assert torch.equal(skin_kept(torch.full((1, 64, 64), 9.0), skin, mask), torch.zeros_like(mask))
+
+
+def test_a_face_that_is_all_face_is_only_toned_and_a_strand_gives_way(eyes, faces):
+    face, render = faces[:1], faces[1:]
+    mask = torch.zeros(1, 1, 256, 256)
+    mask[:, :, 80:220, 60:196] = 1
+
+    def parse(dark):  # what is dark is hair
+        logits = torch.full((len(dark), len(CLASSES), *dark.shape[-2:]), -9.0)
+        logits[:, CLASSES.index("skin")] = 0
+        logits[:, CLASSES.index("hair")] = torch.where(dark.amax(1) < -0.85, 9.0, -9.0)
+        return logits
+
+    naive = replace(eyes, parser=parse)
+    clean = mended(render.clamp_min(-0.5), face.clamp_min(-0.5), mask, naive)
+    assert torch.allclose(clean, match_tones(render.clamp_min(-0.5), face.clamp_min(-0.5), mask))
+    strand = render.clone()
+    strand[:, :, 130:200, 66:74] = -1.0
+    healed = mended(strand, face, mask, naive)
+    where = np.s_[:, :, 140:190, 68:72]
+    assert float((healed[where] - face[where]).abs().max()) < 0.02
+    small = mended(*(torch.nn.functional.interpolate(x, (128, 128)) for x in (strand, face, mask)), naive)
+    assert small.shape == (1, 3, 128, 128)

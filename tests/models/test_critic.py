@@ -1,0 +1,22 @@
+"""Who tells how much a face looks like a photo."""
+
+import torch
+
+from anonface import weights
+from anonface.models.critic import Critic, within
+
+
+def test_a_mask_says_where_it_counts():
+    logits, mask = torch.zeros(2, 16, 16), torch.zeros(2, 1, 64, 64)
+    logits[:, :4] = 3
+    mask[0, :, :16], mask[1, :, 32:] = 1, 1
+    assert torch.allclose(within(logits, mask), torch.tensor([3.0, 0.0]))
+
+
+def test_any_size_is_looked_at_and_each_face_alone():
+    critic = Critic().eval()
+    weights.load(critic, "critic")
+    faces = torch.rand(3, 3, 512, 512, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    with torch.inference_mode():
+        together, alone = critic(faces), critic(faces[:1])
+    assert together.shape == (3, 16, 16) and torch.allclose(together[:1], alone, atol=1e-4)

@@ -1,0 +1,58 @@
+"""What the critic learns from, and what it has learnt."""
+
+import pytest
+import torch
+
+from anonface import weights
+from anonface.backends.eyes import load_eyes
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.models.census import Census
+from anonface.models.critic import Critic
+from anonface.models.inversion import InversionEncoder
+from anonface.training.critic import OTHERS, CriticObjective, Makers, Tries, load_tries
+from anonface.training.loop import step_generator
+
+
+@pytest.fixture(scope="module")
+def tries(tmp_path_factory) -> Tries:
+    census, inversion = Census(), InversionEncoder()
+    for module, name in ((census, "census"), (inversion, "inversion")):
+        weights.load(module, name)
+        module.requires_grad_(False).eval()
+    makers = Makers(load_eyes(), load_generator(), load_mapping(), census, inversion)
+    file = tmp_path_factory.mktemp("run") / "tries.safetensors"
+    first = load_tries(file, makers, 4, seed=99)
+    more = load_tries(file, makers, 10, seed=99)
+    assert torch.equal(more.photos[:4], first.photos) and len(more) == 10
+    return more
+
+
+def test_others_differ_from_the_photo_within_the_mask_alone(tries):
+    assert tries.others.shape == (10, OTHERS, 3, 256, 256) and tries.masks.shape == (10, 1, 256, 256)
+    outside = (tries.masks == 0)[:, None].expand_as(tries.others)
+    off = (tries.others.float() - tries.photos[:, None].float()).abs()
+    assert float(off[outside].max()) == 0 and float(off[~outside].mean()) > 5
+    inverted = (tries.inverted.float() - tries.photos.float()).abs()
+    assert float(inverted.mean()) < float(off.mean())
+
+
+def test_the_shipped_critic_prefers_photos_that_it_never_saw(tries):
+    critic = Critic()
+    weights.load(critic, "critic")
+    fresh = CriticObjective(Critic(), tries)
+    taught = CriticObjective(critic, tries)
+    with torch.no_grad():
+        everything = torch.arange(len(tries))
+        assert (
+            float(taught._judged(*taught._of(everything))[1]) > 0.85 > float(fresh._judged(*fresh._of(everything))[1])
+        )
+
+
+def test_a_step_teaches_every_layer(tries, monkeypatch):
+    monkeypatch.setattr("anonface.training.critic.HELD_OUT", 2)
+    objective = CriticObjective(Critic(), tries, batch=2)
+    losses = objective.losses(step_generator(1, 0), 0)
+    losses["critic"].backward()
+    assert 0 <= float(losses["_held_out"]) <= 1
+    assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in objective.critic.parameters())
+    assert "_held_out" not in objective.losses(step_generator(1, 1), 1)
