@@ -32,14 +32,15 @@ from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.mending import mended
 from anonface.backends.message import LEGIBLE, Kind
-from anonface.backends.persona import FEATURED, ONE, USUAL, CastParams, cast, stranger
+from anonface.backends.persona import FEATURED, ONE, USUAL, CastParams, cast, strangers
 from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, RefineParams, Scene, refine
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError
+from anonface.faces.blend import composite
 from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.census import Census
-from anonface.models.critic import Critic
+from anonface.models.critic import Critic, within
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
@@ -270,13 +271,8 @@ class IFADIT:
         target = self._led(code, face, key).to(face)
         added = COMPENSATION.unpacked(more, key)
         if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's
-            small = shrink(face, self.resolution)
-            target, features = stranger(target, KEPT, small, self.networks, self.keygen.mapping)
-            w = self.latents(watermark.without(face), target)
-            w[:, :FEATURED] += features
-            return self._mended(w, face, mask)
-        else:
-            w = self.latents(watermark.without(face), target)
+            return self._mended(self._stranger(target, face, mask), face, mask)
+        w = self.latents(watermark.without(face), target)
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
         if self.settings.refine and more.error > CLEAR:
@@ -287,6 +283,18 @@ class IFADIT:
         if self.compensates and missing is not None:
             picture = picture + missing.to(picture)
         return picture.clamp(-1, 1)
+
+    @torch.no_grad()
+    def _stranger(self, hidden: Tensor, face: Tensor, mask: Tensor) -> Tensor:
+        """Latents of whom a wrong key shows: who looks most like a photo in the seen face's place."""
+        networks, small, cover = self.networks, shrink(face, self.resolution), shrink(mask, self.resolution)
+        people = []
+        for code, features in zip(*strangers(hidden, KEPT, small, networks, self.keygen.mapping), strict=True):
+            w = self.latents(watermark.without(face), code[None])
+            w[:, :FEATURED] += features
+            shown = mended(networks.generator.synthesize(w, self.resolution), small, cover, networks)
+            people.append((float(within(networks.critic(composite(small, shown, cover)), cover)), w))
+        return max(people, key=lambda person: person[0])[1]
 
     def _compensated(self, base: Tensor, change: Tensor) -> Tensor:
         """Latents with a flat compensation, from whitened ones without."""

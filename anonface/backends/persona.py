@@ -25,27 +25,31 @@ from torch import Tensor, nn
 
 from anonface.backends.keyed_noise import hartley
 from anonface.backends.refine import CERTAIN, Networks
-from anonface.models.census import Census, columns
+from anonface.models.census import MARKS, Census, columns
 from anonface.models.identity import CONDITIONS
 from anonface.models.inversion import CODE_OF_LATENT
 
 DECADE = 10.0  # years by which ages may differ
 FEATURED = 12  # codes in which features lie; the finest hold grain and colour, which stay the photo's
 SHADE, FILM = 0.5, 1.0  # deviations of light across a face, and of a picture, up to which they are plain
+WORN = 2.0  # how much more glasses, a hat and a fringe count than anything else that is unusual
 SIDE, TOGETHER = 256, 4  # px of the people who are drawn, and how many at a time
+STRANGERS = 6  # who are tried for a wrong key
 STYLE_LABEL = b"anonface/v1 persona"
 
 
 @dataclass(frozen=True)
 class CastParams:
-    """How many styles the census asks about, and for how many of these people the photo is tried.
+    """How many styles the census asks about, how many of these people are ``likely``, and how many of those are tried
+    in the photo: who lies farthest out the way that the code says (:func:`bearing`).
 
     ``left`` is how much of the original's own features makes way, ``own`` how much of a person's takes their place:
     beyond 1, so that neither the average face of all keys nor the original shows through. ``free`` names conditions
     that the code says, not the photo.
     """
 
-    styles: int = 2048
+    styles: int = 8192
+    likely: int = 512
     tried: int = 24
     left: float = 1.2
     own: float = 1.4
@@ -54,7 +58,7 @@ class CastParams:
 
 USUAL = CastParams()
 ONE = CastParams(tried=1)
-COMPANY = CastParams(styles=512, tried=12)  # of a stranger: among whom it is told what people have in common
+COMPANY = CastParams(styles=512, likely=12, tried=12)  # of a stranger: among whom it is told what people have in common
 
 
 @torch.no_grad()
@@ -86,28 +90,37 @@ def exchanged(codes: Tensor, features: Tensor, census: Census, left: float, own:
 
 
 @torch.no_grad()
-def stranger(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module) -> tuple[Tensor, Tensor]:
-    """Somebody for a wrong key, whom the mapper is to draw: in the seen face's own latents, as :func:`cast` has it, a
-    stranger would come too near to the original.
+def strangers(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module) -> tuple[Tensor, Tensor]:
+    """People for a wrong key, of whom the mapper is to draw one: in the seen face's own latents, as :func:`cast` has
+    it, a stranger would come too near to the original.
 
     Returns:
-        A unit code [1, 448], whose first ``kept`` coordinates are the hidden one's, less what people have in common,
-        and what is to be added to the first FEATURED of the mapper's latents, [512].
+        Unit codes [n, 448], whose first ``kept`` coordinates are the hidden one's, less what people have in common,
+        and what is to be added to the first FEATURED of the mapper's latents for each, [n, 512].
     """
     w = _likeliest(hidden, face, networks, mapping, COMPANY)
     faces = (networks.generator.synthesize(some[:, None], SIDE) for some in w.split(TOGETHER))
-    code = torch.cat([networks.encoder(some) for some in faces])
-    wanted, own = hidden[:, :kept].to(code), F.normalize(code[:1, kept:] - code[:, kept:].mean(0, keepdim=True), dim=1)
+    codes = torch.cat([networks.encoder(some) for some in faces])
+    wanted = hidden[:, :kept].to(codes).expand(len(codes), -1)
+    own = F.normalize(codes[:, kept:] - codes[:, kept:].mean(0, keepdim=True), dim=1)
     rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-    return torch.cat([wanted, rest * own], dim=1), networks.census.features(w[0]) / 2
+    chosen = slice(STRANGERS)
+    return torch.cat([wanted, rest * own], dim=1)[chosen], networks.census.features(w[chosen]) / 2
 
 
 def _likeliest(hidden: Tensor, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams) -> Tensor:
-    """Styles [tried, 512] of those whom the census puts first."""
+    """Styles [tried, 512] of those whom the census lets pass, who stands out most first."""
     w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(face)
     census, seems = networks.census, networks.apparent(face)[0]
-    likely = strangeness(census(w), census, hidden, seems, params.free).argsort(stable=True)
-    return w[likely[: params.tried]]
+    likely = w[strangeness(census(w), census, hidden, seems, params.free).argsort(stable=True)[: params.likely]]
+    out = (census.marked(likely) @ bearing(hidden).to(likely)).argsort(stable=True, descending=True)
+    return likely[out[: params.tried]]
+
+
+def bearing(hidden: Tensor) -> Tensor:
+    """Which way people of a code [1, 448] stand out, among the features by which recognizers most tell people apart: a
+    unit vector [MARKS]. Another key's code says another way, so two keys' people are less alike than any two."""
+    return F.normalize(styles(hidden, 1)[0, :MARKS], dim=0)
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:
@@ -132,7 +145,7 @@ def strangeness(read: Tensor, census: Census, hidden: Tensor, seems: Tensor, fre
     [1, 448] keeps; of these they do not choose among themselves, so that two keys' people stay different.
     """
     off_usual = (read - census.usual) / census.spread
-    strange = off_usual[:, columns("worn")].clamp_min(0).sum(1)
+    strange = WORN * off_usual[:, columns("worn")].clamp_min(0).sum(1)
     for name, plain in (("light", SHADE), ("picture", FILM)):
         strange = strange + (off_usual[:, columns(name)].abs() - plain).clamp_min(0).sum(1)
     for name, where in CONDITIONS.items():

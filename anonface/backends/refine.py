@@ -39,7 +39,7 @@ ODD = 64  # whitened coordinates of a latent by which it is told how far it is f
 COARSE = 9  # latents that shape; those after them colour and texture
 SHAPED = slice(3, 10)  # latents of features
 SEX = 3.0  # how much more apparent sex counts than age and tone: what is between does not look like either
-CERTAIN = 2.0  # logit of sex from which on nobody is taken for the other
+CERTAIN = 4.0  # logit of sex from which on nobody is taken for the other
 AS_OLD = 5.0  # years by which two ages are the same
 PARSED_EVERY = 2  # steps: the parser costs half of what the generator does
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
@@ -96,7 +96,7 @@ class RefineParams:
     layout: float = 0.5
     hues: float = 1500.0
     face: float = 15.0
-    natural: float = 0.5
+    natural: float = 1.0
     mended: bool = True
 
 
@@ -143,13 +143,13 @@ class ChoiceParams:
     landmarks: float = 7500.0
     expression: float = 2500.0
     face: float = 250.0
-    natural: float = 10.0
+    natural: float = 20.0
     odd: float = 80.0
     unlike: float = 100.0
     seen: float = 600.0
     stranger: float = 0.05
-    apart: float = 300.0
-    sex: float = 10.0
+    apart: float = 600.0
+    sex: float = 20.0
     age: float = 20.0
 
 

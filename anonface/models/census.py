@@ -28,6 +28,7 @@ WIDTHS = {
 }
 """What is read, in order, and in how many columns."""
 READINGS = sum(WIDTHS.values())
+MARKS = 8
 
 
 def columns(name: str) -> slice:
@@ -41,6 +42,7 @@ class Census(nn.Module):
     """Styles [B, 512] -> what they tell, [B, READINGS], as WIDTHS has it.
 
     Each is in its own units; ``usual`` and ``spread`` are mean and standard deviation among the network's people.
+    ``marks`` are the directions in which recognizers see most change, in shares of what they see.
     """
 
     mean: Tensor
@@ -48,6 +50,7 @@ class Census(nn.Module):
     moves: Tensor
     usual: Tensor
     spread: Tensor
+    marks: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,6 +59,7 @@ class Census(nn.Module):
         self.register_buffer("moves", torch.zeros(READINGS, STYLE))  # the likeliest change of a style by one spread
         self.register_buffer("usual", torch.zeros(READINGS))
         self.register_buffer("spread", torch.ones(READINGS))
+        self.register_buffer("marks", torch.zeros(STYLE, MARKS))
 
     def forward(self, styles: Tensor) -> Tensor:
         return self.deviations(styles) * self.spread + self.usual
@@ -68,3 +72,7 @@ class Census(nn.Module):
         """What tells people from the mean style, [..., 512], but for all that is read of them: what is left is theirs
         alone. Whoever gets it keeps pose, expression, light, sex, age and tone, and wears nothing new."""
         return styles - self.mean - self.deviations(styles) @ self.moves
+
+    def marked(self, styles: Tensor) -> Tensor:
+        """By which features recognizers most tell people apart, [B, MARKS], the more the farther apart they lie."""
+        return self.features(styles) @ self.marks

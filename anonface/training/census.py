@@ -18,11 +18,15 @@ from torch import Tensor
 
 from anonface.backends.eyes import Eyes, mesh_in_crop
 from anonface.backends.looks import luma
+from anonface.backends.persona import FEATURED
+from anonface.backends.recognizer import frames
 from anonface.backends.refine import expression
 from anonface.backends.tones import LIFT
-from anonface.models.census import WIDTHS, WORN, Census
+from anonface.faces.blend import composite
+from anonface.models.census import MARKS, WIDTHS, WORN, Census
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
+from anonface.models.inversion import CODE_OF_LATENT
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 
 SIDE = 256  # px of the people who are looked at
@@ -31,6 +35,9 @@ HELD_OUT = 6  # one person in so many tells how well people are read
 SAVED_EVERY = 400
 LIGHT_GRID = 4  # cells along the side of the face's box in which light is compared
 PICTURE = 64  # px at which the picture is judged
+FIRST = 2  # code from which on a style moves as a person's features do
+LOOKS = 2  # directions in which each network is asked about a person
+ASKED = 240  # people about whom they are
 LENSES = (0.16, 0.86, 0.19, 0.81)  # top, bottom, left, right of where glasses are looked for, in shares of the crop
 
 
@@ -81,6 +88,32 @@ def load_people(
             save_file(parts, str(file))
         progress(done, count)
     return People(**parts)
+
+
+def seen_change(
+    styles: Tensor,
+    generator: MobileStyleGAN,
+    eyes: Eyes,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tensor:
+    """How people's codes, and what the recognizer makes of them, change with their styles, while all around their
+    faces stays: gradients [2 * LOOKS * n, 512] of random directions, both networks' of equal length in the mean."""
+    rng, moved = torch.Generator().manual_seed(17), torch.tensor([FIRST <= code < FEATURED for code in CODE_OF_LATENT])
+    changes: tuple[list[Tensor], list[Tensor]] = [], []
+    for done, style in enumerate(styles):
+        change = torch.zeros(1, 1, len(style), requires_grad=True)
+        face = generator.synthesize(style + moved[None, :, None] * change, SIDE)
+        with torch.no_grad():
+            mesh = mesh_in_crop(eyes.landmarks, face)
+            mask = F.avg_pool2d(_hull(mesh[0], SIDE).to(face)[None, None], 9, 1, 4)
+        shown = composite(face.detach(), face, mask)
+        for seen, kept in zip((eyes.encoder(shown), eyes.recognizer(shown, frames(mesh))), changes, strict=True):
+            for _ in range(LOOKS):
+                direction = torch.randn(seen.shape, generator=rng)
+                (slope,) = torch.autograd.grad((seen * direction).sum(), change, retain_graph=True)
+                kept.append(slope.flatten())
+        progress(done + 1, len(styles))
+    return torch.cat([F.normalize(torch.stack(kept).flatten(), dim=0).view(len(kept), -1) for kept in changes])
 
 
 def worn(parsed: Tensor, mesh: Tensor) -> Tensor:
@@ -141,10 +174,11 @@ def _hull(points: Tensor, side: int) -> Tensor:
     return torch.from_numpy(inside)
 
 
-def take_census(people: People, ridge: float = 0.1) -> tuple[Census, Tensor]:
+def take_census(people: People, changes: Tensor, ridge: float = 0.1) -> tuple[Census, Tensor]:
     """The census that people teach, and what share of each reading's variance is told of styles held out.
 
     Args:
+        changes: gradients [n, 512], as :func:`seen_change` has them.
         ridge: in variances of a whitened coordinate of styles.
     """
     styles, parts = people.styles.double(), [people.kept, people.apparent]
@@ -168,6 +202,10 @@ def take_census(people: People, ridge: float = 0.1) -> tuple[Census, Tensor]:
     census.moves.copy_(torch.linalg.pinv(slopes) @ (turn * scale).T)
     census.usual.copy_(usual)
     census.spread.copy_(spread)
+    felt = changes.double() @ turn * scale  # of a whitened coordinate
+    strengths, directions = torch.linalg.eigh(felt.T @ felt)
+    strongest = directions.flip(1)[:, :MARKS] * (strengths.flip(0)[:MARKS] / strengths.sum()).sqrt()
+    census.marks.copy_(turn / scale @ strongest)
     return census, 1 - missed.square().sum(0) / y[~learned].square().sum(0)
 
 

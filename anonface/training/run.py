@@ -33,7 +33,7 @@ from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_
 from anonface.models.latent_editing import FaceEditor
 from anonface.models.sharpener import Sharpener
 from anonface.models.sif import SIF
-from anonface.training.census import load_people, take_census
+from anonface.training.census import ASKED, load_people, seen_change, take_census
 from anonface.training.critic import CriticObjective, Makers, load_tries
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
@@ -159,10 +159,9 @@ def _census_taken(request: Request, progress: Progress) -> dict[str, float]:
     """Fitted in one go: draws people, writes the file; what is told of people held out, by kind of reading."""
     from safetensors.torch import save_file
 
-    file = request.folder / "people.safetensors"
-    census, told = take_census(
-        load_people(file, load_generator(), load_mapping(), load_eyes(), request.faces, progress=progress)
-    )
+    file, generator, eyes = request.folder / "people.safetensors", load_generator(), load_eyes()
+    people = load_people(file, generator, load_mapping(), eyes, request.faces, progress=progress)
+    census, told = take_census(people, seen_change(people.styles[:ASKED], generator, eyes, progress))
     folder = request.folder / CENSUS
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.half().contiguous() for name, value in census.state_dict().items()}

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 
 from anonface.backends.ifadit import IFADIT
-from anonface.backends.persona import FEATURED, CastParams, cast, strangeness, stranger, styles
+from anonface.backends.persona import FEATURED, CastParams, bearing, cast, strangeness, strangers, styles
 from anonface.models.census import READINGS, Census, columns
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import CODE_OF_LATENT
 
-FEW = CastParams(styles=8, tried=4)
+FEW = CastParams(styles=8, likely=4, tried=4)
 LATENTS = 17
 
 
@@ -41,10 +41,12 @@ def test_styles_are_normal_near_for_near_codes_and_unlike_each_other():
 
 
 def fewest(backend: IFADIT, hidden: torch.Tensor, shown: torch.Tensor) -> torch.Tensor:
-    """Styles of the eight who are asked about, those who fit best first."""
+    """Styles of the four of eight who fit, those who stand out most as the code says first."""
     census, w = backend.networks.census, backend.keygen.mapping(styles(hidden, 8))
     with torch.inference_mode():
-        return w[strangeness(census(w), census, hidden, backend.networks.apparent(shown)[0]).argsort(stable=True)]
+        seems = backend.networks.apparent(shown)[0]
+        fit = w[strangeness(census(w), census, hidden, seems).argsort(stable=True)[:4]]
+        return fit[(census.marked(fit) @ bearing(hidden).float()).argsort(descending=True)]
 
 
 def people(backend: IFADIT, hidden: torch.Tensor, shown: torch.Tensor, params: CastParams = FEW) -> torch.Tensor:
@@ -66,7 +68,7 @@ def test_whoever_is_cast_has_own_features_in_the_photos_place(backend):
     with torch.inference_mode():
         codes = list(CODE_OF_LATENT[:LATENTS])
         photo = backend.networks.inversion.to_w(backend.networks.inversion(shown)[0])[:, codes]
-        drawn = fewest(backend, hidden, shown)[:4, None]
+        drawn = fewest(backend, hidden, shown)[:, None]
         chosen, bare = people(backend, hidden, shown), people(backend, hidden, shown, replace(FEW, own=0.0, left=1.0))
     shaped = [number for number, code in enumerate(codes) if code < FEATURED]
     assert torch.equal(chosen[:, len(shaped) :], photo[:, len(shaped) :].expand(4, -1, -1))
@@ -77,13 +79,30 @@ def test_whoever_is_cast_has_own_features_in_the_photos_place(backend):
     assert torch.allclose(theirs, FEW.own * census.features(drawn).expand_as(theirs), atol=0.02)
 
 
-def test_a_stranger_keeps_what_the_code_keeps_and_is_another_under_another_code(backend):
+def test_strangers_keep_what_the_code_keeps_and_are_others_under_another_code(backend):
     shown, mapping = face(backend, 5), backend.keygen.mapping
-    first, again, other = (stranger(code(n), KEPT, shown, backend.networks, mapping) for n in (1, 1, 2))
-    assert torch.equal(first[0], again[0]) and float(first[0].norm()) == pytest.approx(1, abs=1e-5)
-    assert torch.allclose(first[0][:, :KEPT].double(), code(1)[:, :KEPT], atol=1e-6)
-    assert float((first[0][:, KEPT:] * other[0][:, KEPT:]).sum()) < 0.6
-    assert first[1].shape == (512,) and float((first[1] - other[1]).abs().mean()) > 0.01
+    first, again, other = (strangers(code(n), KEPT, shown, backend.networks, mapping) for n in (1, 1, 2))
+    assert torch.equal(first[0], again[0]) and torch.allclose(first[0].norm(dim=1), torch.ones(len(first[0])))
+    assert torch.allclose(first[0][:, :KEPT].double(), code(1)[:, :KEPT].expand(len(first[0]), -1), atol=1e-6)
+    alike = first[0][:, KEPT:] @ torch.cat([first[0], other[0]])[:, KEPT:].T
+    assert len(first[0]) > 2 and float(alike.sort(dim=1).values[:, -2].max()) < 0.8
+    assert first[1].shape == (len(first[0]), 512) and float((first[1] - other[1]).abs().mean()) > 0.01
+
+
+def test_two_codes_people_stand_out_in_two_ways(backend):
+    census, mapping = backend.networks.census, backend.keygen.mapping
+    z = torch.randn(200, 512, generator=torch.Generator().manual_seed(7))
+    with torch.inference_mode():
+        marked = census.marked(mapping(z))
+    assert float(marked.mean(0).abs().max()) < 0.3 * float(marked.std(0).max())
+    ways = torch.stack([bearing(code(n)) for n in range(20)])
+    assert torch.allclose(ways.norm(dim=1), torch.ones(20)) and torch.equal(ways[1], bearing(code(1)))
+    alike = ways @ ways.T - torch.eye(20)
+    assert float(alike.abs().mean()) < 0.45
+    near = bearing(F.normalize(code(1) + 0.2 * code(2), dim=1))
+    assert float(near @ ways[1]) > 0.8
+    farthest = mapping(z)[(marked @ ways[1].float()).argsort()]
+    assert float(((census.marked(farthest[-5:]) - census.marked(farthest[:5])) @ ways[1].float()).min()) > 0
 
 
 def test_nobody_is_cast_with_glasses_or_of_another_sex_or_age():

@@ -5,10 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anonface.models.census import READINGS, WIDTHS, columns
+from anonface.backends.eyes import load_eyes
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.models.census import MARKS, READINGS, WIDTHS, columns
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
-from anonface.training.census import People, light, picture, take_census, worn
+from anonface.training.census import LOOKS, People, light, picture, seen_change, take_census, worn
+
+# Changes that recognizers felt: along the first coordinate of a style most, along two others less, hardly elsewhere.
+FELT = torch.randn(400, 512, generator=torch.Generator().manual_seed(5)) * 0.01
+FELT[:, :3] += torch.randn(400, 3, generator=torch.Generator().manual_seed(6)) * torch.tensor([9.0, 3.0, 2.0])
 
 
 def test_glasses_hats_and_fringes_are_told_from_hair_beside_the_face():
@@ -67,7 +73,7 @@ def people() -> People:
 
 
 def test_a_census_tells_of_people_what_they_look_like(people):
-    census, told = take_census(people)
+    census, told = take_census(people, FELT)
     assert told.shape == (READINGS,)
     assert all(float(told[columns(name)].mean()) > 0.5 for name in WIDTHS)
     read = census(people.styles)
@@ -78,14 +84,36 @@ def test_a_census_tells_of_people_what_they_look_like(people):
 
 
 def test_features_are_what_the_census_does_not_read(people):
-    census = take_census(people)[0]
+    census = take_census(people, FELT)[0]
     features = census.features(people.styles)
     whole = people.styles - census.mean
     assert float(census.deviations(features + census.mean).abs().max()) < 1e-3
     assert 0.7 < float(features.norm() / whole.norm()) < 0.999
 
 
+def test_what_recognizers_feel_most_marks_people(people):
+    census = take_census(people, FELT)[0]
+    assert census.marks.shape == (512, MARKS)
+    off = people.styles - census.mean
+    marked = off @ census.marks
+    spread = marked.std(0)
+    assert bool((spread[:-1] >= spread[1:] - 1e-4).all()) and float(spread[0] / spread[2]) > 2
+    assert abs(float(torch.corrcoef(torch.stack([marked[:, 0], off[:, 0]]))[0, 1])) > 0.95
+    assert torch.allclose(census.marked(people.styles), census.features(people.styles) @ census.marks)
+
+
 def test_nothing_is_told_of_what_styles_do_not_say(people):
     kept = torch.randn(1500, KEPT, generator=torch.Generator().manual_seed(4))
-    told = take_census(replace(people, kept=kept))[1]
+    told = take_census(replace(people, kept=kept), FELT)[1]
     assert float(told[:KEPT].max()) < 0.1 < float(told[KEPT:].mean())
+
+
+def test_what_recognizers_feel_is_asked_of_both_in_equal_parts():
+    z = torch.randn(2, 512, generator=torch.Generator().manual_seed(8))
+    with torch.no_grad():
+        styles = load_mapping()(z)
+    felt = seen_change(styles, load_generator(), load_eyes())
+    assert felt.shape == (2 * LOOKS * 2, 512)
+    encoder, recognizer = felt.split(2 * LOOKS)
+    assert float(encoder.norm()) == pytest.approx(1, abs=1e-4) == float(recognizer.norm())
+    assert float((encoder.abs().sum(1)).min()) > 0
