@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -27,16 +27,22 @@ from anonface.backends import detail, published, watermark
 from anonface.backends.arena import keep_large_buffers
 from anonface.backends.base import Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
+from anonface.backends.eyes import Eyes, load_eyes
 from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
-from anonface.backends.message import Kind
+from anonface.backends.mending import mended
+from anonface.backends.message import LEGIBLE, Kind
+from anonface.backends.persona import USUAL, likeliest
+from anonface.backends.refine import DISGUISE, Scene
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey
+from anonface.models.census import Census
+from anonface.models.critic import Critic
 from anonface.models.dbaf import DBAF
 from anonface.models.hford import HFORD
-from anonface.models.identity import IdentityEncoder
+from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import Features, InversionEncoder
 from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor
 
@@ -45,6 +51,7 @@ SIDE = 256  # px at which the networks look
 STEPS = 6  # of a compensation
 # What is said: of each code the first 16 coordinates where much survives, the next 16 beside the detail.
 COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
+TRIED = replace(USUAL, tried=4)  # a refined face has time for more
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 
@@ -61,6 +68,15 @@ class _Drawing:
         return self.networks.render(u, self.features, side)
 
 
+@dataclass(frozen=True)
+class Casting:
+    """By what it is found for whom a key may stand, and who of these looks right in a photo."""
+
+    eyes: Eyes
+    census: Census
+    critic: Critic
+
+
 class LatentEditingBackend(published.WithoutSettings):
     """The backend; see ``base.Backend`` for the contract.
 
@@ -69,6 +85,7 @@ class LatentEditingBackend(published.WithoutSettings):
         networks: encoder, editor and generator.
         mapping: StyleGAN's mapping network, [B, 512] -> [B, 512], by which keys become styles.
         looks: by whose identity codes a compensation is found.
+        casting: how a key's people are chosen; without it the key is its own person.
     """
 
     exact, exact_back = False, True
@@ -87,8 +104,10 @@ class LatentEditingBackend(published.WithoutSettings):
         mapping: nn.Module,
         looks: IdentityEncoder,
         device: torch.device | str = "cpu",
+        casting: Casting | None = None,
     ) -> None:
         keep_large_buffers()
+        self.casting = casting
         self.name = name
         self.device = torch.device(device)
         self.networks = networks.requires_grad_(False).eval().to(self.device)
@@ -115,9 +134,12 @@ class LatentEditingBackend(published.WithoutSettings):
         files = _files(name, str(settings.get("model", "")))
         for part, file in zip((encoder, editor), files, strict=True):
             weights.fit(part, weights.load_checkpoint(file), source=str(file))
-        identity = IdentityEncoder()
-        weights.load(identity, "identity")
-        return cls(name, FaceEditor(encoder, editor, load_generator()), load_mapping(), identity, device)
+        census, critic = Census(), Critic()
+        for module, called in ((census, "census"), (critic, "critic")):
+            weights.load(module, called)
+            module.requires_grad_(False).eval().to(device)
+        networks, eyes = FaceEditor(encoder, editor, load_generator()), load_eyes(device)
+        return cls(name, networks, load_mapping(), eyes.encoder, device, Casting(eyes, census, critic))
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> somebody else, in the faces' own colours of light; not yet composited.
@@ -128,11 +150,28 @@ class LatentEditingBackend(published.WithoutSettings):
 
     @torch.no_grad()
     def _disguised(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
-        image = face.to(self.device)
+        image, cover = face.to(self.device), mask.to(self.device)
         codes, features = self.networks.encoder(image)
         self._said.keep(face, key, ())  # what is said of it is found anew
-        hidden = self.networks.disguise(codes, self._vectors(key))
-        return self._drawn(hidden, features, image, mask.to(self.device))
+        if self.casting is None:
+            return self._drawn(self.networks.disguise(codes, self._vectors(key)), features, image, cover)
+        hidden = self._tried(self.casting, codes, features, image, cover, key)
+        return self._mended(self.casting, hidden, features, image, cover)
+
+    def _tried(
+        self, casting: Casting, codes: Tensor, features: Features, image: Tensor, mask: Tensor, key: FaceKey
+    ) -> Tensor:
+        """Codes of somebody else: of the people for whom the key may stand, who looks right in the photo."""
+        networks, small, cover = self.networks, shrink(image, SIDE), shrink(mask, SIDE)
+        kept = F.pad((seen := self.looks(small))[:, :KEPT], (0, seen.shape[1] - KEPT))
+        own = torch.from_numpy(key.normal("person", seen.shape[1] - KEPT)).to(seen)
+        share = (1 - kept.square().sum()).clamp_min(0).sqrt()
+        person = kept + share * F.pad(F.normalize(own, dim=0)[None], (KEPT, 0))
+        likely = likeliest(person, small, casting.census, casting.eyes, self.mapping, TRIED)
+        edits = [networks.disguise(codes, networks.encoder.to_u(style).expand(1, len(LEVELS), -1)) for style in likely]
+        draw = lambda w, side: networks.generator.synthesize(w, side, networks.editor.details(features))  # noqa: E731
+        scene = Scene(small, cover, casting.eyes, draw, DISGUISE, casting.critic)
+        return edits[scene.best([networks.encoder.to_latents(edit) for edit in edits], kept, networks.encoder)]
 
     def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
         """The watermark that a finished face still lacks."""
@@ -163,7 +202,10 @@ class LatentEditingBackend(published.WithoutSettings):
         lengths = [kind.length(CODES * COORDINATES // 2) for kind in COMPENSATION]
         *heard, slow, fine = watermark.read(image, *lengths, *detail.lengths())
         base, features = self._led(image, key)
-        picture = self._drawn(self._compensated(base, heard, key), features, image, mask.to(self.device))
+        codes, cover = self._compensated(base, heard, key), mask.to(self.device)
+        if self.casting and heard[0].error < LEGIBLE and COMPENSATION[0].unpacked(heard[0], key) is None:
+            return self._mended(self.casting, codes, features, image, cover)  # another key
+        picture = self._drawn(codes, features, image, cover)
         missing = detail.heard((slow, fine), face.shape[-1], grey, key)
         if missing is not None:
             picture = picture + missing.to(picture)
@@ -190,8 +232,14 @@ class LatentEditingBackend(published.WithoutSettings):
 
     @torch.no_grad()
     def _drawn(self, codes: Tensor, features: Features, face: Tensor, mask: Tensor) -> Tensor:
-        render = self.networks.render(codes, features, max(FINEST_HEAD, face.shape[-1]))
-        return match_tones(shrink(render, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
+        return match_tones(self._render(codes, features, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
+
+    @torch.no_grad()
+    def _mended(self, casting: Casting, codes: Tensor, features: Features, face: Tensor, mask: Tensor) -> Tensor:
+        return mended(self._render(codes, features, face.shape[-1]), face, mask, casting.eyes).clamp(-1, 1).cpu()
+
+    def _render(self, codes: Tensor, features: Features, side: int) -> Tensor:
+        return shrink(self.networks.render(codes, features, max(FINEST_HEAD, side)), side)
 
     def _vectors(self, key: FaceKey) -> Tensor:
         """The key's vectors in the coordinates of the codes, [1, 3, 512]."""

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anonface.backends.eyes import Eyes
 from anonface.backends.keyed_noise import hartley
 from anonface.backends.refine import CERTAIN, Networks
 from anonface.models.census import MARKS, Census, columns
@@ -75,7 +76,7 @@ def cast(
     Returns:
         Latents [1, latents, 512] of each.
     """
-    w, census = _likeliest(hidden, face, networks, mapping, params), networks.census
+    w, census = likeliest(hidden, face, networks.census, networks, mapping, params), networks.census
     codes, _ = networks.inversion(face)
     photo = networks.inversion.to_w(codes)
     people = (exchanged(photo, own, census, params.left, params.own) for own in census.features(w))
@@ -98,7 +99,7 @@ def strangers(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mappi
         Unit codes [n, 448], whose first ``kept`` coordinates are the hidden one's, less what people have in common,
         and what is to be added to the first FEATURED of the mapper's latents for each, [n, 512].
     """
-    w = _likeliest(hidden, face, networks, mapping, COMPANY)
+    w = likeliest(hidden, face, networks.census, networks, mapping, COMPANY)
     faces = (networks.generator.synthesize(some[:, None], SIDE) for some in w.split(TOGETHER))
     codes = torch.cat([networks.encoder(some) for some in faces])
     wanted = hidden[:, :kept].to(codes).expand(len(codes), -1)
@@ -108,10 +109,13 @@ def strangers(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mappi
     return torch.cat([wanted, rest * own], dim=1)[chosen], networks.census.features(w[chosen]) / 2
 
 
-def _likeliest(hidden: Tensor, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams) -> Tensor:
-    """Styles [tried, 512] of those whom the census lets pass, who stands out most first."""
+@torch.no_grad()
+def likeliest(
+    hidden: Tensor, face: Tensor, census: Census, eyes: Eyes, mapping: nn.Module, params: CastParams
+) -> Tensor:
+    """Styles [tried, 512] of those whom the census lets pass, who stands out most first; see :func:`cast`."""
     w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(face)
-    census, seems = networks.census, networks.apparent(face)[0]
+    seems = eyes.apparent(face)[0]
     likely = w[strangeness(census(w), census, hidden, seems, params.free).argsort(stable=True)[: params.likely]]
     out = (census.marked(likely) @ bearing(hidden).to(likely)).argsort(stable=True, descending=True)
     return likely[out[: params.tried]]
