@@ -50,7 +50,7 @@ class CastParams:
     """
 
     styles: int = 8192
-    likely: int = 512
+    likely: int = 1024
     tried: int = 24
     left: float = 1.2
     own: float = 1.4
