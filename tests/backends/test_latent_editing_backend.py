@@ -15,7 +15,8 @@ from anonface import weights
 from anonface.backends import base
 from anonface.backends.base import build
 from anonface.backends.generator import load_mapping
-from anonface.backends.latent_editing import EDITORS, ENCODER, key_vectors
+from anonface.backends.latent_editing import EDITORS, ENCODER, TRIED, key_vectors
+from anonface.backends.refine import Scene
 from anonface.container import decode, encode
 from anonface.errors import UsageError, WeightsError
 from anonface.faces import align
@@ -113,6 +114,27 @@ def test_the_shipped_networks_make_somebody_else_and_lead_back(name: str) -> Non
     assert float(own @ again) > 0.75 > 0.55 > float(own @ new)
     second = _identity(engine, engine.anonymize(photo, Key(bytes([1]) * 32), consistent=True).pixels, box)
     assert float(new @ second) < 0.65
+
+
+def test_a_key_stands_for_several_people_of_whom_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, tried = build("hford", CPU), []
+
+    def choose(scene: Scene, people: list[torch.Tensor], *rest: object) -> int:
+        tried.append(torch.cat(people))
+        return len(tried) % 2
+
+    monkeypatch.setattr(Scene, "best", choose)
+    z = torch.randn(1, 512, generator=torch.Generator().manual_seed(4))
+    with torch.inference_mode():
+        face = backend.networks.generator.synthesize(backend.mapping(z)[:, None], 256).clamp(-1, 1).clone()
+    mask = torch.zeros(1, 1, 256, 256)
+    mask[:, :, 90:210, 70:186] = 1
+    second, first = (backend.anonymize(face, mask, [face_key("hford")]) for _ in range(2))
+    assert torch.equal(*tried) and not torch.allclose(first, second, atol=0.05)
+    backend.anonymize(face, mask, [face_key("hford", 2)])
+    everybody = torch.cat(tried[1:])[:, 4]
+    assert len(everybody) == 2 * TRIED.tried
+    assert float((torch.cdist(everybody, everybody) + 1e3 * torch.eye(len(everybody))).min()) > 0.1
 
 
 def _identity(engine: Engine, pixels: np.ndarray, quad: object) -> torch.Tensor:
