@@ -58,7 +58,7 @@ class CastParams:
 
 
 USUAL = CastParams()
-ONE = CastParams(tried=1)
+ONE = CastParams(likely=64, tried=1)  # nobody looks whether he fits
 COMPANY = CastParams(styles=512, likely=12, tried=12)  # of a stranger: among whom it is told what people have in common
 
 
