@@ -26,13 +26,14 @@ from anonface import weights
 from anonface.backends import detail, veil, watermark
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
-from anonface.backends.eyes import load_eyes
+from anonface.backends.eyes import load_eyes, mesh_in_crop
 from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_generator, load_mapping
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.mending import mended
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import FEATURED, ONE, USUAL, CastParams, cast, strangers
+from anonface.backends.recognizer import frames
 from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, RefineParams, Scene, refine
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError
@@ -45,6 +46,7 @@ from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
+UNLIKE = 30.0  # nats of the critic's that a stranger's cosine to the seen face is worth
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
 COMPENSATION = Kind("compensation", 0.5, 0.25)
 # Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. Real faces have no more in
@@ -286,14 +288,18 @@ class IFADIT:
 
     @torch.no_grad()
     def _stranger(self, hidden: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-        """Latents of whom a wrong key shows: who looks most like a photo in the seen face's place."""
+        """Latents of whom a wrong key shows: who looks like a photo in the seen face's place, and unlike that face, whose
+        surroundings are the original's."""
         networks, small, cover = self.networks, shrink(face, self.resolution), shrink(mask, self.resolution)
-        people = []
+        where = frames(mesh_in_crop(networks.landmarks, small))
+        known, people = networks.recognizer(small, where), []
         for code, features in zip(*strangers(hidden, KEPT, small, networks, self.keygen.mapping), strict=True):
             w = self.latents(watermark.without(face), code[None])
             w[:, :FEATURED] += features
-            shown = mended(networks.generator.synthesize(w, self.resolution), small, cover, networks)
-            people.append((float(within(networks.critic(composite(small, shown, cover)), cover)), w))
+            placed = mended(networks.generator.synthesize(w, self.resolution), small, cover, networks)
+            shown = composite(small, placed, cover)
+            alike = F.cosine_similarity(networks.recognizer(shown, where), known).clamp_min(0).sum()
+            people.append((float(within(networks.critic(shown), cover).sum() - UNLIKE * alike), w))
         return max(people, key=lambda person: person[0])[1]
 
     def _compensated(self, base: Tensor, change: Tensor) -> Tensor:
