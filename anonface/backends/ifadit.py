@@ -288,8 +288,10 @@ class IFADIT:
 
     @torch.no_grad()
     def _stranger(self, hidden: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-        """Latents of whom a wrong key shows: who looks like a photo in the seen face's place, and unlike that face. It has
-        the original's surroundings: who looks like the one often looks like the other."""
+        """Latents of whom a wrong key shows: who looks like a photo in the seen face's place, and unlike that face.
+
+        That has the original's surroundings: who looks like the one often looks like the other.
+        """
         networks, small, cover = self.networks, shrink(face, self.resolution), shrink(mask, self.resolution)
         where = frames(mesh_in_crop(networks.landmarks, small))
         known, people = networks.recognizer(small, where), []

@@ -51,6 +51,7 @@ SIDE = 256  # px at which the networks look
 STEPS = 6  # of a compensation
 # What is said: of each code the first 16 coordinates where much survives, the next 16 beside the detail.
 COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
+FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyond what the editor does, and how far
 TRIED = replace(USUAL, tried=4)  # a refined face has time for more
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
@@ -168,10 +169,19 @@ class LatentEditingBackend(published.WithoutSettings):
         share = (1 - kept.square().sum()).clamp_min(0).sqrt()
         person = kept + share * F.pad(F.normalize(own, dim=0)[None], (KEPT, 0))
         likely = likeliest(person, small, casting.census, casting.eyes, self.mapping, TRIED)
-        edits = [networks.disguise(codes, networks.encoder.to_u(style).expand(1, len(LEVELS), -1)) for style in likely]
+        edits = [self._further(casting.census, codes, style) for style in likely]
         draw = lambda w, side: networks.generator.synthesize(w, side, networks.editor.details(features))  # noqa: E731
         scene = Scene(small, cover, casting.eyes, draw, DISGUISE, casting.critic)
         return edits[scene.best([networks.encoder.to_latents(edit) for edit in edits], kept, networks.encoder)]
+
+    def _further(self, census: Census, codes: Tensor, style: Tensor) -> Tensor:
+        """A disguise of codes [1, 14, 512] by the person of a style [512], with more of that person's own features and
+        less of the codes' than the editor puts there."""
+        encoder = self.networks.encoder
+        hidden = encoder.to_w(self.networks.disguise(codes, encoder.to_u(style).expand(1, len(LEVELS), -1)))
+        own = encoder.to_w(codes)[:, FURTHER]
+        hidden[:, FURTHER] += MORE * (census.features(style) - census.features(own))
+        return encoder.to_u(hidden)
 
     def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
         """The watermark that a finished face still lacks."""
