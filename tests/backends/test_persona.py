@@ -110,11 +110,11 @@ def test_nobody_is_cast_with_glasses_or_of_another_sex_or_age():
     census.spread.fill_(2.0)
     hidden, seems = torch.zeros(1, 448), torch.tensor([3.0, 40.0])
     plain = torch.zeros(1, READINGS)
-    plain[:, columns("sex")], plain[:, columns("age")] = 2.5, 45.0
+    plain[:, columns("sex")], plain[:, columns("age")] = 3.5, 45.0
     glasses, shaded, woman, child, unsure, tanned, bare = (plain.clone() for _ in range(7))
     glasses[:, columns("worn").start], bare[:, columns("worn")] = 1.0, -5.0
     shaded[:, columns("light").start] = 2.0
-    woman[:, columns("sex")], unsure[:, columns("sex")], child[:, columns("age")] = -2.5, 0.5, 8.0
+    woman[:, columns("sex")], unsure[:, columns("sex")], child[:, columns("age")] = -3.5, 0.5, 8.0
     tanned[:, CONDITIONS["tone"]] = 4.0
     them = torch.cat([plain, bare, glasses, woman, child, unsure, tanned, shaded])
     strange = strangeness(them, census, hidden, seems)
