@@ -273,7 +273,7 @@ class IFADIT:
         target = self._led(code, face, key).to(face)
         added = COMPENSATION.unpacked(more, key)
         if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's
-            return self._mended(self._stranger(target, face, mask), face, mask)
+            return self._mended(self._stranger(target, face, mask), face, mask, features=True)
         w = self.latents(watermark.without(face), target)
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
@@ -298,7 +298,7 @@ class IFADIT:
         for code, features in zip(*strangers(hidden, KEPT, small, networks, self.keygen.mapping), strict=True):
             w = self.latents(watermark.without(face), code[None])
             w[:, :FEATURED] += features
-            placed = mended(networks.generator.synthesize(w, self.resolution), small, cover, networks)
+            placed = mended(networks.generator.synthesize(w, self.resolution), small, cover, networks, features=True)
             shown = composite(small, placed, cover)
             alike = F.cosine_similarity(networks.recognizer(shown, where), known).clamp_min(0).sum()
             people.append((float(within(networks.critic(shown), cover).sum() - UNLIKE * alike), w))
@@ -351,8 +351,8 @@ class IFADIT:
         return match_tones(self._render(w, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
 
     @torch.no_grad()
-    def _mended(self, w: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-        return mended(self._render(w, face.shape[-1]), face, mask, self.networks).clamp(-1, 1).cpu()
+    def _mended(self, w: Tensor, face: Tensor, mask: Tensor, features: bool = False) -> Tensor:
+        return mended(self._render(w, face.shape[-1]), face, mask, self.networks, features).clamp(-1, 1).cpu()
 
     @torch.no_grad()
     def _render(self, w: Tensor, side: int) -> Tensor:

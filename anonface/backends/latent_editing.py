@@ -214,7 +214,7 @@ class LatentEditingBackend(published.WithoutSettings):
         base, features = self._led(image, key)
         codes, cover = self._compensated(base, heard, key), mask.to(self.device)
         if self.casting and heard[0].error < LEGIBLE and COMPENSATION[0].unpacked(heard[0], key) is None:
-            return self._mended(self.casting, codes, features, image, cover)  # another key
+            return self._mended(self.casting, codes, features, image, cover, stranger=True)  # another key
         picture = self._drawn(codes, features, image, cover)
         missing = detail.heard((slow, fine), face.shape[-1], grey, key)
         if missing is not None:
@@ -245,8 +245,11 @@ class LatentEditingBackend(published.WithoutSettings):
         return match_tones(self._render(codes, features, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
 
     @torch.no_grad()
-    def _mended(self, casting: Casting, codes: Tensor, features: Features, face: Tensor, mask: Tensor) -> Tensor:
-        return mended(self._render(codes, features, face.shape[-1]), face, mask, casting.eyes).clamp(-1, 1).cpu()
+    def _mended(
+        self, casting: Casting, codes: Tensor, features: Features, face: Tensor, mask: Tensor, stranger: bool = False
+    ) -> Tensor:
+        render = self._render(codes, features, face.shape[-1])
+        return mended(render, face, mask, casting.eyes, features=stranger).clamp(-1, 1).cpu()
 
     def _render(self, codes: Tensor, features: Features, side: int) -> Tensor:
         return shrink(self.networks.render(codes, features, max(FINEST_HEAD, side)), side)

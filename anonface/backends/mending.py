@@ -25,19 +25,20 @@ NEAR = 0.025  # of the side: skin that goes with a feature
 BORDER = 5  # px: the side of the square over which the rim is averaged, three times
 
 
-def mended(render: Tensor, face: Tensor, mask: Tensor, eyes: Eyes) -> Tensor:
+def mended(render: Tensor, face: Tensor, mask: Tensor, eyes: Eyes, features: bool = False) -> Tensor:
     """A render in the photo's tones, with the photo's skin where it shows no face.
 
     Args:
         render: somebody else's face [1, 3, R, R] in about [-1, 1].
         face: the aligned photo, like it.
         mask: soft mask [1, 1, R, R] in 0..1 where the render is to be seen.
+        features: whether the photo's features may stay as well: those of a face that is not the original's.
 
     Returns:
         [1, 3, R, R].
     """
     side, small, cover = render.shape[-1], shrink(face, SIDE), shrink(mask, SIDE)
-    skin = skin_of(mesh_in_crop(eyes.landmarks, small), SIDE)
+    skin = torch.ones_like(cover) if features else skin_of(mesh_in_crop(eyes.landmarks, small), SIDE)
     odds = face_odds(eyes.parser(shrink(match_tones(render, face, mask), SIDE)))
     kept = F.interpolate(skin_kept(odds, skin, cover), (side, side), mode="bilinear", antialias=side < SIDE)
     # in the photo's tones once more: what is not seen shall not colour what is

@@ -69,5 +69,12 @@ def test_a_face_that_is_all_face_is_only_toned_and_a_strand_gives_way(eyes, face
     healed = mended(strand, face, mask, naive)
     where = np.s_[:, :, 140:190, 68:72]
     assert float((healed[where] - face[where]).abs().max()) < 0.02
+    dark = render.clone()
+    dark[:, :, 116:124] = -1.2  # across the eyes
+    hidden, shown = (mended(dark, face, mask, naive, features) for features in (False, True))
+    across = np.s_[:, :, 119:121, 90:170]
+    assert (
+        float((shown[across] - face[across]).abs().max()) < 0.02 < float((hidden[across] - face[across]).abs().mean())
+    )
     small = mended(*(torch.nn.functional.interpolate(x, (128, 128)) for x in (strand, face, mask)), naive)
     assert small.shape == (1, 3, 128, 128)
