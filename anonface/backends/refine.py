@@ -196,7 +196,7 @@ class Scene:
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.frames = frames(self.mesh)
         self.skin = skin_of(self.mesh, params.side)
-        self.level = within(critic(self.face), self.mask).sum() if critic else None  # of the photo itself
+        self.level = self.opinion(self.face)  # of the photo itself
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
         self.itself: Tensor | None = None  # what of a chosen one is nobody else's, in the recognizer's eyes
@@ -223,11 +223,13 @@ class Scene:
         seen = self.mask * (1 - skin_kept(odds, self.skin, self.mask)) if self.params.mended else self.mask
         return seen, _not_face(odds, seen, self.mask)
 
+    def opinion(self, shown: Tensor) -> Tensor:
+        """How much like a photo a face in it looks to the critic, in nats; without one 0."""
+        return within(self.critic(shown), self.mask).sum() if self.critic else shown.new_zeros(())
+
     def artifice(self, shown: Tensor) -> Tensor:
-        """By how much less than the photo a face in it looks like one, to the critic, in nats; at least 0."""
-        if self.critic is None or self.level is None:
-            return shown.new_zeros(())
-        return (self.level - within(self.critic(shown), self.mask).sum()).clamp_min(0)
+        """By how much less than the photo a face in it looks like one; at least 0."""
+        return (self.level - self.opinion(shown)).clamp_min(0)
 
     @torch.no_grad()
     def best(

@@ -24,7 +24,7 @@ from anonface.models.census import Census
 from anonface.models.critic import Critic, within
 from anonface.models.inversion import CODE_OF_LATENT, InversionEncoder
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.training.data import photograph, recompressed, relit
+from anonface.training.data import levels, photograph, recompressed, relit, uniform
 from anonface.training.loop import Objective
 
 SIDE = 256  # px
@@ -98,8 +98,8 @@ def _tried(makers: Makers, rng: torch.Generator) -> dict[str, Tensor]:
     photo = relit(makers.generator.synthesize(style[:, None], SIDE).clamp(-1, 1), rng)
     if torch.rand((), generator=rng) < BADLY:
         photo = photograph(photo, rng, covered=0.0)
-    photo = _levels(photo).float() / 127.5 - 1
-    crop = _levels(photo)[0].permute(1, 2, 0).contiguous().numpy()
+    photo = levels(photo).float() / 127.5 - 1
+    crop = levels(photo)[0].permute(1, 2, 0).contiguous().numpy()
     mesh = mesh_in_crop(eyes.landmarks, photo)[0].double().numpy() * SIDE
     mask = torch.from_numpy(soften(parse.face_mask(crop, mesh, SIDE)))[None, None]
 
@@ -111,29 +111,21 @@ def _tried(makers: Makers, rng: torch.Generator) -> dict[str, Tensor]:
     likeliest = asked[strange.argsort()[:OTHERS]]
     pictures = [_placed(makers, inverted, photo, mask)]
     for own in makers.census.features(likeliest):
-        left, bold, shaken = (_uniform(rng, *ends) for ends in (LEFT, OWN, (0.0, SHAKEN)))
+        left, bold, shaken = (uniform(rng, *ends) for ends in (LEFT, OWN, (0.0, SHAKEN)))
         codes = inversion.to_u(exchanged(inverted, own, makers.census, left, bold))
         together = torch.randn(1, 1, codes.shape[2], generator=rng)
         apart = torch.randn(codes.shape, generator=rng) / 4
         codes[:, :FEATURED] += shaken * (together + apart)[:, :FEATURED]
         pictures.append(_placed(makers, inversion.to_w(codes), photo, mask))
-    levels = _levels(torch.cat([photo, *pictures]))
+    stored = levels(torch.cat([photo, *pictures]))
     masks = (mask * 255).round().to(torch.uint8)
-    return {"photos": levels[:1], "inverted": levels[1:2], "others": levels[None, 2:], "masks": masks}
+    return {"photos": stored[:1], "inverted": stored[1:2], "others": stored[None, 2:], "masks": masks}
 
 
 def _placed(makers: Makers, codes: Tensor, photo: Tensor, mask: Tensor) -> Tensor:
     """The face of codes [1, 14, 512] in the photo."""
     render = makers.generator.synthesize(codes[:, list(CODE_OF_LATENT)], SIDE)
     return composite(photo, match_tones(render, photo, mask), mask)
-
-
-def _levels(pictures: Tensor) -> Tensor:
-    return ((pictures.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
-
-
-def _uniform(rng: torch.Generator, low: float, high: float) -> float:
-    return low + (high - low) * float(torch.rand((), generator=rng))
 
 
 class CriticObjective(Objective):

@@ -95,7 +95,7 @@ def load_bank(
         w = draw_latents(mapping, 4, rng)
         with torch.inference_mode():
             render = F.adaptive_avg_pool2d(generator.synthesize(w, 256), side)
-        images.append(((render.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8))
+        images.append(levels(render))
         latents.append(w.half())
         done += 4
         if done % 1000 == 0 or done >= count:
@@ -123,7 +123,7 @@ class FacePool:
     def render(self, count: int, rng: torch.Generator) -> Tensor:
         """``count`` new faces, uint8 [count, 3, S, S]."""
         faces = self.generator.synthesize(draw_latents(self.mapping, count, rng), self.side)
-        return ((faces.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+        return levels(faces)
 
     def draw(self, count: int, rng: torch.Generator) -> Tensor:
         """Faces [count, 3, S, S] in [-1, 1]: some mirrored, lighter or darker, with another cast or none of colour."""
@@ -190,8 +190,8 @@ def photograph(faces: Tensor, rng: torch.Generator, covered: float = 0.3) -> Ten
 
 def rounded(faces: Tensor) -> Tensor:
     """8-bit rounding with a straight-through gradient."""
-    levels = ((faces.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
-    return faces + (levels - faces).detach()
+    stored = ((faces.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
+    return faces + (stored - faces).detach()
 
 
 def recompressed(faces: Tensor, rng: torch.Generator) -> Tensor:
@@ -199,39 +199,45 @@ def recompressed(faces: Tensor, rng: torch.Generator) -> Tensor:
 
     Gradients pass: the compression's change is added as a constant.
     """
-    levels = ((faces.detach().clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+    pixels = levels(faces.detach()).permute(0, 2, 3, 1).cpu().numpy()
     qualities = torch.randint(60, 101, (len(faces),), generator=rng).tolist()
-    pictures = np.stack([through_jpeg(*photo) for photo in zip(levels, qualities, strict=True)])
+    pictures = np.stack([through_jpeg(*photo) for photo in zip(pixels, qualities, strict=True)])
     stored = torch.from_numpy(pictures).permute(0, 3, 1, 2).to(faces) / 127.5 - 1
     return faces + (stored - faces).detach()
 
 
-def _uniform(rng: torch.Generator, low: float, high: float) -> float:
+def levels(pictures: Tensor) -> Tensor:
+    """Pictures in [-1, 1], clamped, as uint8 of the same shape."""
+    return ((pictures.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+
+
+def uniform(rng: torch.Generator, low: float, high: float) -> float:
+    """A number between two."""
     return low + (high - low) * float(torch.rand((), generator=rng))
 
 
 def _photograph_one(face: Tensor, rng: torch.Generator, covered: float) -> Tensor:
     image: NDArray = ((face.permute(1, 2, 0).numpy() + 1) / 2).clip(0, 1).astype(np.float32)
     side = image.shape[0]
-    if _uniform(rng, 0, 1) < covered:
+    if uniform(rng, 0, 1) < covered:
         image = _occlude(image, rng)
-    image = image ** _uniform(rng, 0.6, 1.6)
-    cast = np.array([_uniform(rng, 0.85, 1.15) for _ in range(3)], np.float32)
-    image = (image - 0.5) * _uniform(rng, 0.7, 1.2) + 0.5 + _uniform(rng, -0.1, 0.1)
+    image = image ** uniform(rng, 0.6, 1.6)
+    cast = np.array([uniform(rng, 0.85, 1.15) for _ in range(3)], np.float32)
+    image = (image - 0.5) * uniform(rng, 0.7, 1.2) + 0.5 + uniform(rng, -0.1, 0.1)
     image = image * cast
-    if _uniform(rng, 0, 1) < 0.15:
+    if uniform(rng, 0, 1) < 0.15:
         image = np.repeat(image.mean(2, keepdims=True), 3, axis=2)
-    if _uniform(rng, 0, 1) < 0.4:
-        image = cv2.GaussianBlur(image, (0, 0), _uniform(rng, 0.3, 1.3) * side / 128)
-    if _uniform(rng, 0, 1) < 0.4:
-        small = round(side * _uniform(rng, 0.4, 0.9))
+    if uniform(rng, 0, 1) < 0.4:
+        image = cv2.GaussianBlur(image, (0, 0), uniform(rng, 0.3, 1.3) * side / 128)
+    if uniform(rng, 0, 1) < 0.4:
+        small = round(side * uniform(rng, 0.4, 0.9))
         image = cv2.resize(cv2.resize(image, (small, small), interpolation=cv2.INTER_AREA), (side, side))
-    if _uniform(rng, 0, 1) < 0.4:
+    if uniform(rng, 0, 1) < 0.4:
         noise = torch.randn(side, side, 3, generator=rng).numpy()
-        image = image + noise * _uniform(rng, 0.005, 0.04)
+        image = image + noise * uniform(rng, 0.005, 0.04)
     pixels = (image.clip(0, 1) * 255).round().astype(np.uint8)
-    if _uniform(rng, 0, 1) < 0.5:
-        quality = int(_uniform(rng, 50, 95))
+    if uniform(rng, 0, 1) < 0.5:
+        quality = int(uniform(rng, 50, 95))
         pixels = through_jpeg(pixels, quality)
     return torch.from_numpy(pixels.astype(np.float32) / 127.5 - 1).permute(2, 0, 1)
 
@@ -247,14 +253,14 @@ def _occlude(image: NDArray, rng: torch.Generator) -> NDArray:
     """A flat or striped shape of hand, cup or strand size somewhere on the crop."""
     side = image.shape[0]
     canvas = image.copy()
-    centre = (int(_uniform(rng, 0, side)), int(_uniform(rng, 0.3 * side, side)))
-    axes = (int(_uniform(rng, 0.04, 0.16) * side), int(_uniform(rng, 0.08, 0.3) * side))
-    colour = tuple(_uniform(rng, 0, 1) for _ in range(3))
-    cv2.ellipse(canvas, centre, axes, _uniform(rng, 0, 180), 0, 360, colour, -1, cv2.LINE_AA)
+    centre = (int(uniform(rng, 0, side)), int(uniform(rng, 0.3 * side, side)))
+    axes = (int(uniform(rng, 0.04, 0.16) * side), int(uniform(rng, 0.08, 0.3) * side))
+    colour = tuple(uniform(rng, 0, 1) for _ in range(3))
+    cv2.ellipse(canvas, centre, axes, uniform(rng, 0, 180), 0, 360, colour, -1, cv2.LINE_AA)
     return cv2.addWeighted(canvas, 0.9, image, 0.1, 0)
 
 
 def tile(columns: list[Tensor]) -> np.ndarray:
     """A contact sheet: each [B, 3, S, S] in [-1, 1] becomes a column; uint8 [B*S, len*S, 3]."""
     sheet = torch.cat([torch.cat(list(c.float().cpu()), dim=1) for c in columns], dim=2)
-    return ((sheet.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    return levels(sheet).permute(1, 2, 0).numpy()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anonface.models.mobile_stylegan import EarlyHead, MappingNetwork, MobileStyleGAN, haar
-from anonface.training.data import draw_latents, tile
+from anonface.training.data import draw_latents, levels, tile
 from anonface.training.loop import Objective
 
 TURNS = ("256", "256", "512")  # which head learns at which step
@@ -80,7 +80,7 @@ class HeadsObjective(Objective):
         render = shrink(self.generator.synthesize(w, self.generator.sizes[-1]), 512)
         if len(self.pool) == self.size:
             self.pool.pop(0)
-        self.pool.append((w[0], _to_bytes(render[0])))
+        self.pool.append((w[0], levels(render[0])))
 
     @torch.no_grad()
     def _batch(self, rng: torch.Generator, step: int) -> tuple[Tensor, Tensor]:
@@ -102,7 +102,3 @@ class HeadsObjective(Objective):
 def shrink(image: Tensor, side: int) -> Tensor:
     """Area average to ``side`` px."""
     return F.adaptive_avg_pool2d(image, side)
-
-
-def _to_bytes(image: Tensor) -> Tensor:
-    return ((image.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)

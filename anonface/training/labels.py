@@ -22,7 +22,7 @@ from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
 from anonface.faces.align import BROWS, EYES, LIPS, OVAL
 from anonface.models.face_parser import CLASSES
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.training.data import draw_latents
+from anonface.training.data import draw_latents, levels
 
 Labels = NDArray[np.uint8]
 
@@ -249,6 +249,6 @@ def _labelled(
             logits = F.interpolate(reader(features, image), (SIDE, SIDE), mode="bilinear", align_corners=False)
             trust, label = logits.softmax(1).max(1)
         label = torch.where(trust < LEAST_TRUST, UNKNOWN, label).to(torch.uint8)
-        pixels = ((image.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1)
+        pixels = levels(image).permute(0, 2, 3, 1)
         yield pixels.contiguous(), label
         first += 4

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from anonface.backends.ifadit import IFADIT
-from anonface.backends.persona import FEATURED, CastParams, bearing, cast, strangeness, strangers, styles
+from anonface.backends.persona import FEATURED, CastParams, bearing, cast, likeliest, strangeness, strangers, styles
 from anonface.models.census import READINGS, Census, columns
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import CODE_OF_LATENT
@@ -85,6 +85,7 @@ def test_strangers_keep_what_the_code_keeps_and_are_others_under_another_code(ba
     assert torch.equal(first[0], again[0]) and torch.allclose(first[0].norm(dim=1), torch.ones(len(first[0])))
     assert torch.allclose(first[0][:, :KEPT].double(), code(1)[:, :KEPT].expand(len(first[0]), -1), atol=1e-6)
     alike = first[0][:, KEPT:] @ torch.cat([first[0], other[0]])[:, KEPT:].T
+    assert float((first[0][0, KEPT:] * other[0][0, KEPT:]).sum()) < 0.6
     assert len(first[0]) > 2 and float(alike.sort(dim=1).values[:, -2].max()) < 0.8
     assert first[1].shape == (len(first[0]), 512) and float((first[1] - other[1]).abs().mean()) > 0.01
 
@@ -101,8 +102,11 @@ def test_two_codes_people_stand_out_in_two_ways(backend):
     assert float(alike.abs().mean()) < 0.45
     near = bearing(F.normalize(code(1) + 0.2 * code(2), dim=1))
     assert float(near @ ways[1]) > 0.8
-    farthest = mapping(z)[(marked @ ways[1].float()).argsort()]
-    assert float(((census.marked(farthest[-5:]) - census.marked(farthest[:5])) @ ways[1].float()).min()) > 0
+    shown, params = face(backend, 5), CastParams(styles=512, likely=64, tried=8)
+    with torch.inference_mode():
+        cast_by = [likeliest(code(n), shown, census, backend.networks, mapping, params) for n in (1, 2, 3)]
+    out = torch.stack([census.marked(people).mean(0) for people in cast_by]) @ ways[1:4].float().T
+    assert out.argmax(1).tolist() == [0, 1, 2]  # each his own way
 
 
 def test_nobody_is_cast_with_glasses_or_of_another_sex_or_age():
