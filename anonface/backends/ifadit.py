@@ -345,7 +345,8 @@ class IFADIT:
             return self.networks.mapper(code.float(), self.attributes(face))
 
     def _cast(self, hidden: Tensor, face: Tensor, params: CastParams) -> list[Tensor]:
-        return cast(hidden, face, self.networks, self.keygen.mapping, params, self.networks.mapper.params.n_latents)
+        kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT))
+        return cast(hidden, face, self.latents(face, kept.to(face)), self.networks, self.keygen.mapping, params)
 
     def _drawn(self, w: Tensor, face: Tensor, mask: Tensor) -> Tensor:
         return match_tones(self._render(w, face.shape[-1]), face, mask).clamp(-1, 1).cpu()

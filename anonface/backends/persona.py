@@ -40,53 +40,72 @@ STYLE_LABEL = b"anonface/v1 persona"
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """How somebody comes to stand in a photo: ``photo`` is the share of its latents, beside those of an average face of
+    its pose and light, ``left`` how much of the features there makes way, ``own`` how much of a person's takes their
+    place. Beyond 1 the average face of all keys does not show through, but not everybody bears it."""
+
+    photo: float
+    left: float
+    own: float
+
+
+PLAIN, BOLD = Exchange(1.0, 1.0, 1.0), Exchange(0.5, 1.0, 1.4)
+
+
+@dataclass(frozen=True)
 class CastParams:
     """How many styles the census asks about, how many of these people are ``likely``, and how many of those are tried
     in the photo: who lies farthest out the way that the code says (:func:`bearing`).
 
-    ``left`` is how much of the original's own features makes way, ``own`` how much of a person's takes their place:
-    beyond 1, so that neither the average face of all keys nor the original shows through. ``free`` names conditions
-    that the code says, not the photo.
+    Each is tried as often as there are ``exchanges``: what suits one photo bends another's face. ``free`` names
+    conditions that the code says, not the photo.
     """
 
     styles: int = 8192
     likely: int = 1024
-    tried: int = 24
-    left: float = 1.2
-    own: float = 1.4
+    tried: int = 12
+    exchanges: tuple[Exchange, ...] = (PLAIN, BOLD)
     free: tuple[str, ...] = ()
 
 
 USUAL = CastParams()
-ONE = CastParams(likely=64, tried=1)  # nobody looks whether he fits
+ONE = CastParams(likely=64, tried=1, exchanges=(BOLD,))  # nobody looks whether he fits
 COMPANY = CastParams(styles=512, likely=12, tried=12)  # of a stranger: among whom it is told what people have in common
 
 
 @torch.no_grad()
 def cast(
-    hidden: Tensor, face: Tensor, networks: Networks, mapping: nn.Module, params: CastParams, latents: int
+    hidden: Tensor, face: Tensor, average: Tensor, networks: Networks, mapping: nn.Module, params: CastParams
 ) -> list[Tensor]:
     """People whom the generator can draw, likeliest first, as they would stand in the photo.
 
     Args:
         hidden: unit code [1, 448].
         face: the aligned photo, [1, 3, R, R] in [-1, 1].
-        latents: how many of the generator's are wanted.
+        average: latents [1, n, 512] that draw a face like nobody's in the photo's pose and light.
 
     Returns:
-        Latents [1, latents, 512] of each.
+        Latents [1, n, 512] of each, by exchange and then by person.
     """
-    w, census = likeliest(hidden, face, networks.census, networks, mapping, params), networks.census
-    codes, _ = networks.inversion(face)
-    photo = networks.inversion.to_w(codes)
-    people = (exchanged(photo, own, census, params.left, params.own) for own in census.features(w))
-    return [person[:, list(CODE_OF_LATENT[:latents])] for person in people]
+    census, codes = networks.census, CODE_OF_LATENT[: average.shape[1]]
+    people = census.features(likeliest(hidden, face, census, networks, mapping, params))
+    photo = networks.inversion.to_w(networks.inversion(face)[0])[:, list(codes)]
+    first = sum(code < FEATURED for code in codes)
+    return [
+        exchanged(torch.lerp(average, photo, how.photo), person, census, how.left, how.own, first)
+        for how in params.exchanges
+        for person in people
+    ]
 
 
-def exchanged(codes: Tensor, features: Tensor, census: Census, left: float, own: float) -> Tensor:
-    """Codes [1, 14, 512] in which other features [512], ``own`` times, stand where ``left`` times their own were."""
+def exchanged(
+    codes: Tensor, features: Tensor, census: Census, left: float, own: float, first: int = FEATURED
+) -> Tensor:
+    """Codes or latents [1, n, 512], in the ``first`` of which other features [512], ``own`` times, stand where ``left``
+    times their own were."""
     codes = codes.clone()
-    codes[:, :FEATURED] += own * features - left * census.features(codes[:, :FEATURED])
+    codes[:, :first] += own * features - left * census.features(codes[:, :first])
     return codes
 
 

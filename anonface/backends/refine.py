@@ -141,15 +141,15 @@ class ChoiceParams:
     far: float = 0.15
     conditions: float = 300.0
     landmarks: float = 2500.0
-    expression: float = 1200.0
+    expression: float = 2000.0
     face: float = 250.0
-    natural: float = 12.0
+    natural: float = 45.0
     odd: float = 80.0
     unlike: float = 100.0
     seen: float = 600.0
     stranger: float = 0.05
-    apart: float = 600.0
-    sex: float = 20.0
+    apart: float = 1500.0
+    sex: float = 40.0
     age: float = 20.0
 
 

@@ -29,7 +29,7 @@ from anonface.training.loop import Objective
 
 SIDE = 256  # px
 ASKED = 64  # people of whom the likeliest takes the photo's place
-LEFT, OWN = (0.8, 1.5), (1.0, 1.9)  # as in CastParams
+LEFT, OWN = (0.8, 1.5), (1.0, 1.9)  # as in Exchange
 SHAKEN = 0.25  # deviations of a whitened latent by which all move together, at the most
 OTHERS = 2  # people in each photo
 BADLY = 0.3  # share of the photos that are taken badly

@@ -7,12 +7,23 @@ import torch
 import torch.nn.functional as F
 
 from anonface.backends.ifadit import IFADIT
-from anonface.backends.persona import FEATURED, CastParams, bearing, cast, likeliest, strangeness, strangers, styles
+from anonface.backends.persona import (
+    FEATURED,
+    CastParams,
+    Exchange,
+    bearing,
+    cast,
+    likeliest,
+    strangeness,
+    strangers,
+    styles,
+)
 from anonface.models.census import READINGS, Census, columns
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import CODE_OF_LATENT
 
-FEW = CastParams(styles=8, likely=4, tried=4)
+WHOLE = Exchange(photo=1.0, left=1.2, own=1.4)
+FEW = CastParams(styles=8, likely=4, tried=4, exchanges=(WHOLE,))
 LATENTS = 17
 
 
@@ -49,9 +60,13 @@ def fewest(backend: IFADIT, hidden: torch.Tensor, shown: torch.Tensor) -> torch.
         return fit[(census.marked(fit) @ bearing(hidden).float()).argsort(descending=True)]
 
 
+def average(backend: IFADIT) -> torch.Tensor:
+    return backend.networks.mapper.mean.expand(1, LATENTS, -1)
+
+
 def people(backend: IFADIT, hidden: torch.Tensor, shown: torch.Tensor, params: CastParams = FEW) -> torch.Tensor:
     """Latents of those who are cast, [n, 17, 512]."""
-    return torch.cat(cast(hidden, shown, backend.networks, backend.keygen.mapping, params, LATENTS))
+    return torch.cat(cast(hidden, shown, average(backend), backend.networks, backend.keygen.mapping, params))
 
 
 def test_a_code_always_casts_the_same_people_and_another_code_others(backend):
@@ -69,14 +84,24 @@ def test_whoever_is_cast_has_own_features_in_the_photos_place(backend):
         codes = list(CODE_OF_LATENT[:LATENTS])
         photo = backend.networks.inversion.to_w(backend.networks.inversion(shown)[0])[:, codes]
         drawn = fewest(backend, hidden, shown)[:, None]
-        chosen, bare = people(backend, hidden, shown), people(backend, hidden, shown, replace(FEW, own=0.0, left=1.0))
+        chosen = people(backend, hidden, shown, replace(FEW, exchanges=(WHOLE, replace(WHOLE, left=1.0, own=0.0))))
+        chosen, bare = chosen.split(4)
     shaped = [number for number, code in enumerate(codes) if code < FEATURED]
-    assert torch.equal(chosen[:, len(shaped) :], photo[:, len(shaped) :].expand(4, -1, -1))
     change = census.deviations(chosen[:, shaped]) - census.deviations(photo[:, shaped])
     assert float(change.abs().max()) < 0.05 * float(census.deviations(photo[:, shaped]).abs().max())
     assert float(census.features(bare[:, shaped]).abs().max()) < 0.02
-    theirs = census.features(chosen[:, shaped]) + (FEW.left - 1) * census.features(photo[:, shaped])
-    assert torch.allclose(theirs, FEW.own * census.features(drawn).expand_as(theirs), atol=0.02)
+    theirs = census.features(chosen[:, shaped]) + (WHOLE.left - 1) * census.features(photo[:, shaped])
+    assert torch.allclose(theirs, WHOLE.own * census.features(drawn).expand_as(theirs), atol=0.02)
+
+
+def test_an_average_face_takes_as_much_of_the_photos_place_as_an_exchange_says(backend):
+    shown, ways = face(backend, 5), (replace(WHOLE, photo=share) for share in (0.0, 0.5, 1.0))
+    with torch.inference_mode():
+        none, half, whole = people(backend, code(1), shown, replace(FEW, tried=1, exchanges=tuple(ways)))
+        census, usual = backend.networks.census, average(backend)[0]
+        change = 1.4 * census.features(fewest(backend, code(1), shown)[0]) - 1.2 * census.features(usual)
+    assert torch.allclose(half, (none + whole) / 2, atol=1e-4) and float((none - whole).abs().mean()) > 0.05
+    assert torch.allclose(none, usual + change, atol=0.01)
 
 
 def test_strangers_keep_what_the_code_keeps_and_are_others_under_another_code(backend):

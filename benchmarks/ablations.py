@@ -1,0 +1,329 @@
+"""What each part of a training buys: the recipe anew without it, judged on real photos.
+
+python benchmarks/ablations.py RUN PHOTOS --of hford [--steps 600] [--split even] [--limit 11] [--keys 3]
+
+Each variant is trained in RUN/ablations and goes on where it was stopped.
+
+`dbaf` and `hford` need a RUN in which `anonface train reader` has run (and `inversion`, or the package's own encoder
+serves). What is judged are the papers' systems alone: the key is its own person, the edit is the editor's, nothing is
+said in a watermark, and recovery encodes the anonymized photo anew.
+
+`flow` is judged on the identity codes of the photos. What is seen of a hidden code differs from it as another photo of
+a person differs from this one, so PHOTOS needs identities.csv; a split does, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anonface import weights
+from anonface.backends.generator import load_mapping
+from anonface.backends.latent_editing import EDITORS, LatentEditingBackend
+from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
+from anonface.evaluation.run import evaluate
+from anonface.evaluation.trials import ANONYMIZED, LANDMARKS, RANDOM, RIGHT, TWO_KEYS, Plan, in_the_face
+from anonface.keys import FaceKey
+from anonface.models.identity import IdentityEncoder
+from anonface.models.latent_editing import FaceEditor
+from anonface.pipeline import Engine
+from anonface.training.data import draw_keys
+from anonface.training.ifadit import FlowWarmUp
+from anonface.training.loop import LoopSettings, Objective, Then, train
+from anonface.training.reading import ReadEditing
+from anonface.training.run import RECIPES, Request
+
+CONTRAST = frozenset({"contrast"})  # what disentangles by a loss of its own (DBAF 10, HFORD 6)
+DISENTANGLING = CONTRAST | {"mesh", "tones", "regular", "within"}  # stage one's (DBAF 18, HFORD III-F)
+WIDTH = 512
+FAINT = 0.1
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A recipe without something.
+
+    Attributes:
+        title: of its row.
+        without: names of losses that do not count.
+        prepare: what is done to the fresh objective.
+        staged: whether the first half of the steps disentangles alone, and the second half does not.
+    """
+
+    title: str
+    without: Collection[str] = ()
+    prepare: Callable[[Objective], None] = lambda objective: None
+    staged: bool = False
+
+
+class Partial(Objective):
+    """A recipe's objective, of whose losses some do not count."""
+
+    def __init__(self, whole: Objective, variant: Variant, steps: int) -> None:
+        self.whole, self.variant, self.steps = whole, variant, steps
+
+    def modules(self) -> dict[str, nn.Module]:
+        return self.whole.modules()
+
+    def deployable(self) -> dict[str, dict[str, Tensor]]:
+        return self.whole.deployable()
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        losses = self.whole.losses(rng, step)
+        left_out = set(self.variant.without)
+        if self.variant.staged:
+            left_out |= set(losses) - DISENTANGLING if step < self.steps // 2 else CONTRAST
+        return {f"_{name}" if name in left_out else name: value for name, value in losses.items()}
+
+
+class Family(ABC):
+    """One recipe: its variants, and how what they make is judged."""
+
+    columns: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    settings: LoopSettings
+
+    @abstractmethod
+    def fresh(self, variant: Variant) -> Objective:
+        """The variant's objective, which has learnt nothing."""
+
+    @abstractmethod
+    def cells(self, objective: Objective) -> list[str]:
+        """What its networks do on the photos, one text a column."""
+
+
+# --- DBAF and HFORD --------------------------------------------------------------------------------------------------
+
+
+class FourLayers(nn.Module):
+    """What stands in for CID or IDM in the papers' ablations: each code goes through four layers, by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        last = nn.Linear(WIDTH, WIDTH)
+        with torch.no_grad():
+            last.weight.mul_(FAINT)  # as faint at first as what it stands for
+        layers = [part for _ in range(3) for part in (nn.Linear(WIDTH, WIDTH), nn.LeakyReLU(0.2))]
+        self.layers = nn.Sequential(*layers, last)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        return self.layers(codes)
+
+
+def four_layers_disentangle(objective: Objective) -> None:
+    assert isinstance(objective, ReadEditing)
+    objective.editing.networks.editor.disentangler = FourLayers()
+
+
+class Silent(LatentEditingBackend):
+    """A backend that says nothing in a watermark."""
+
+    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+        return None
+
+
+@dataclass
+class Editing(Family):
+    """``dbaf`` or ``hford``, whose losses look through the reader."""
+
+    name: str
+    recipe: ReadEditing
+    settings: LoopSettings
+    photos: Path
+    split: str
+    limit: int
+    keys: int
+    judges: Judges
+    originals: list[Original]
+    columns = ("original", "two keys", "right key", "wrong key", "PSNR hidden / right", "landmarks", "sex kept")
+    variants = (
+        Variant("all of it"),
+        Variant("two stages", staged=True),
+        Variant("no contrast", without=CONTRAST),
+        Variant("four layers disentangle", prepare=four_layers_disentangle),
+        Variant("no adversary", without={"fooling", "catching"}),
+        Variant("nobody cast", without={"cast", "person"}),
+        Variant("no conditions", without={"conditions"}),
+    )
+
+    def fresh(self, variant: Variant) -> ReadEditing:
+        torch.manual_seed(self.settings.seed)
+        run, editing, old = copy.copy(self.recipe), copy.copy(self.recipe.editing), self.recipe.editing.networks
+        editor = EDITORS[self.name]()
+        editor.readings.copy_(old.editor.readings)
+        editing.networks = FaceEditor(old.encoder, editor, old.generator)
+        run.editing, run.judge = editing, copy.deepcopy(self.recipe.judge)
+        variant.prepare(run)
+        return run
+
+    def cells(self, objective: Objective) -> list[str]:
+        assert isinstance(objective, ReadEditing)
+        engine = Engine(self.name, device="cpu")
+        looks = engine.backend.looks  # type: ignore[attr-defined]  # the backend of this name has them
+        engine.backend = Silent(self.name, objective.editing.networks, load_mapping(), looks)
+        plan = Plan(keys=self.keys, recover_keys=1)
+        some = {"split": self.split, "limit": self.limit, "judges": self.judges, "originals": self.originals}
+        report = evaluate(engine, self.photos, plan, **some)  # type: ignore[arg-type]  # argparse knows the splits
+        values = {measure: [value for _, _, value in rows] for measure, rows in report.samples.items()}
+        mean = lambda measure: statistics.fmean(v for v in values[measure] if v == v)  # noqa: E731
+        matched = lambda measure: sum(v < 0.6 for v in values[measure]) / len(values[measure])  # noqa: E731
+        sex = next(measure for measure in values if measure.startswith("apparent sex kept, by faceres"))
+        return [
+            *(f"{mean(measure):.3f} ({matched(measure):.0%})" for measure in (ANONYMIZED, TWO_KEYS, RIGHT)),
+            f"{mean(RANDOM):.3f}",
+            " / ".join(f"{mean(in_the_face('psnr', measure)):.1f}" for measure in (ANONYMIZED, RIGHT)),
+            f"{mean(LANDMARKS):.2f}",
+            f"{mean(sex):.0%}",
+        ]
+
+
+# --- The flow --------------------------------------------------------------------------------------------------------
+
+
+def no_noise(objective: Objective) -> None:
+    objective.NOISE = (0.0, 0.0)  # type: ignore[attr-defined]  # FlowWarmUp's
+
+
+@dataclass
+class Flow(Family):
+    """iFADIT's flow and compensation, on codes."""
+
+    recipe: FlowWarmUp
+    settings: LoopSettings
+    keys: int
+    codes: Tensor  # [n, 448], of the photos
+    pairs: list[tuple[int, int]] = field(default_factory=list)  # photos of one person
+    columns = (
+        "own code",
+        "two keys",
+        "two people",
+        "right key",
+        "right key, seen anew",
+        "the same without C",
+        "wrong key",
+    )
+    variants = (
+        Variant("all of it"),
+        Variant("no diversity", without={"diversity"}),
+        Variant("no compensation", without={"compensation"}),
+        Variant("no noise", prepare=no_noise),
+        Variant("noise may grow", without={"steady"}),
+        Variant("not near rest", without={"rest", "steady"}),
+        Variant("energy anywhere", without={"spectrum", "faces"}),
+    )
+
+    def fresh(self, variant: Variant) -> FlowWarmUp:
+        torch.manual_seed(self.settings.seed)
+        run = copy.copy(self.recipe)
+        run.flow, run.compensation = copy.deepcopy(self.recipe.flow), copy.deepcopy(self.recipe.compensation)
+        variant.prepare(run)
+        return run
+
+    @torch.no_grad()
+    def cells(self, objective: Objective) -> list[str]:
+        assert isinstance(objective, FlowWarmUp)
+        flow, compensation, rng = objective.flow, objective.compensation, torch.Generator().manual_seed(0)
+        first, second = (torch.tensor(numbers) for numbers in zip(*self.pairs, strict=True))
+        z, again = self.codes[first], self.codes[second]
+        rows = []
+        for _ in range(self.keys):
+            key, other = (draw_keys(objective.mapping, len(z), rng, flow.params) for _ in range(2))
+            hidden, seen = flow(z, key), self._seen(flow(z, key), z, again)
+            same = key[torch.zeros(len(z), dtype=torch.long)]
+            pairs = (
+                (hidden, z),
+                (hidden, flow(z, other)),
+                (flow(z, same), flow(self.codes[second.roll(1)], same)),
+                (flow.inverse(hidden, key), z),
+                (flow.inverse(compensation(seen), key), z),
+                (flow.inverse(seen, key), z),
+                (flow.inverse(compensation(seen), other), z),
+            )
+            kept = flow.params.kept
+            rows.append([float(F.cosine_similarity(a[:, kept:], b[:, kept:]).mean()) for a, b in pairs])
+        return [f"{value:.3f}" for value in torch.tensor(rows).mean(0).tolist()]
+
+    @staticmethod
+    def _seen(hidden: Tensor, z: Tensor, again: Tensor) -> Tensor:
+        """Hidden codes, as far off as another photo of the person is, the way it is."""
+        off = again - (again * z).sum(1, keepdim=True) * z
+        off = off - (off * hidden).sum(1, keepdim=True) * hidden
+        return F.normalize((again * z).sum(1, keepdim=True) * hidden + off, dim=1)
+
+
+@torch.no_grad()
+def codes_of(originals: list[Original]) -> tuple[Tensor, list[tuple[int, int]]]:
+    """Identity codes of aligned faces, and which of them follow each other as photos of one person."""
+    encoder = IdentityEncoder()
+    weights.load(encoder, "identity")
+    encoder.eval()
+    seen = [original for original in originals if original.aligned]
+    crops = [torch.from_numpy(one.aligned.crop).permute(2, 0, 1)[None] for one in seen if one.aligned]
+    codes = torch.cat([F.normalize(encoder(crop.float() / 127.5 - 1), dim=1) for crop in crops])
+    last: dict[str, int] = {}
+    pairs = []
+    for number, original in enumerate(seen):
+        if original.identity in last:
+            pairs.append((last[original.identity], number))
+        last[original.identity] = number
+    return codes, pairs
+
+
+# --- The table -------------------------------------------------------------------------------------------------------
+
+
+def learnt(family: Family, variant: Variant, folder: Path) -> Objective:
+    """The variant's objective after its training, with its networks as their fp16 snapshots have them."""
+    objective, settings = (
+        family.fresh(variant),
+        replace(family.settings, folder=folder / variant.title.replace(" ", "-")),
+    )
+    partial = Partial(objective, variant, settings.steps)
+    for values in train(partial, settings):
+        if values["step"] % 100 == 0:
+            print(f"  {variant.title}: step {values['step']:.0f}, {values['total']:.3f}", flush=True)
+    for name in partial.deployable():
+        file = settings.folder / f"{name}.safetensors"
+        weights.fit(objective.modules()[name], weights.load_checkpoint(file), source=str(file))
+    return objective
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--of", choices=("flow", *sorted(EDITORS)), default="hford")
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--faces", type=int, default=3600, help="of the run's bank")
+    parser.add_argument("--split", default="even")
+    parser.add_argument("--limit", type=int, default=11)
+    parser.add_argument("--keys", type=int, default=3)
+    args = parser.parse_args()
+    recipe, settings = RECIPES[args.of](Request(args.run, steps=args.steps, faces=args.faces), lambda done, total: None)
+    judges = Judges()
+    originals = look_at_originals(args.photos, judges, only=of_split(photos_of(args.photos), args.split)[: args.limit])
+    family: Family
+    if isinstance(recipe, FlowWarmUp):
+        family = Flow(recipe, settings, args.keys, *codes_of(originals))
+    else:
+        assert isinstance(recipe, Then) and isinstance(recipe.first, ReadEditing)
+        some = args.photos, args.split, args.limit, args.keys, judges, originals
+        family = Editing(args.of, recipe.first, settings, *some)
+    print(f"| {' | '.join((args.of, *family.columns))} |\n|{'---|' * (len(family.columns) + 1)}", flush=True)
+    print(f"| no training | {' | '.join(family.cells(family.fresh(Variant(''))))} |", flush=True)
+    for variant in family.variants:
+        objective = learnt(family, variant, args.run / "ablations" / args.of)
+        print(f"| {variant.title} | {' | '.join(family.cells(objective))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
