@@ -337,7 +337,8 @@ class IFADIT:
 
     def _scene(self, face: Tensor, mask: Tensor, params: RefineParams) -> Scene:
         networks = self.networks
-        return Scene(face, mask, networks, networks.generator.synthesize, params, networks.critic)
+        critic = networks.critic if params.natural else None
+        return Scene(face, mask, networks, networks.generator.synthesize, params, critic)
 
     def latents(self, face: Tensor, code: Tensor) -> Tensor:
         """M(z, E_Attr(X)) for one face."""

@@ -132,8 +132,9 @@ class ChoiceParams:
     ``face``. ``unlike`` the others: who is least like them is least like another key's, too. ``near`` counts, squared,
     what of the cosine to the original is above ``far``: who is far enough need not be farther still, who is not is
     hardly ever chosen. ``seen`` and ``apart`` are to the recognizer what ``near`` and ``unlike`` are to the encoder,
-    ``stranger`` what ``far`` is. ``sex`` and ``age`` are what a classifier of these alone sees: it knows a beard, which
-    the code hardly says.
+    ``stranger`` what ``far`` is; whose cosine to the others is below ``company`` need not be still less like them: the
+    least like anybody else is a bent face. ``sex`` and ``age`` are what a classifier of these alone sees: it knows a
+    beard, which the code hardly says.
     """
 
     original: float = 30.0
@@ -141,14 +142,15 @@ class ChoiceParams:
     far: float = 0.15
     conditions: float = 300.0
     landmarks: float = 2500.0
-    expression: float = 2000.0
-    face: float = 250.0
+    expression: float = 6000.0
+    face: float = 1000.0
     natural: float = 45.0
     odd: float = 80.0
     unlike: float = 100.0
     seen: float = 600.0
     stranger: float = 0.05
     apart: float = 1500.0
+    company: float = 0.55
     sex: float = 40.0
     age: float = 20.0
 
@@ -253,7 +255,7 @@ class Scene:
             code, look = self.eyes.encoder(shown), self.eyes.recognizer(shown, self.frames)
             found = mesh_in_crop(self.eyes.landmarks, toned)
             score = self.misfit(render, toned) + choice.face * not_face
-            score = score + choice.natural * self.artifice(shown)
+            score = score - choice.natural * self.opinion(shown)
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(code, target).sum()
@@ -267,9 +269,10 @@ class Scene:
             codes.append(code)
             looks.append(look)
         total = torch.stack(scores)
-        for weight, all_seen in ((choice.unlike, torch.cat(codes)), (choice.apart, torch.cat(looks))):
+        among = (choice.unlike, torch.cat(codes), -1.0), (choice.apart, torch.cat(looks), choice.company)
+        for weight, all_seen, least in among:
             others = all_seen.sum(0, keepdim=True) - all_seen  # of one alone nothing, to which the cosine is 0
-            total = total + weight * F.cosine_similarity(all_seen, others)
+            total = total + weight * F.cosine_similarity(all_seen, others).clamp_min(least)
         self.left, self.known = (
             torch.cat([left[:1], F.normalize(torch.cat(every).mean(0, keepdim=True), dim=1)])
             for left, every in ((self.left, codes), (self.known, looks))
