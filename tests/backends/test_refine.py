@@ -168,6 +168,7 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     far[0][0, 5] = -2
     assert best(far, odd=1) == 1 and best(far, odd=-1) == 2  # whose latents are the average's
     assert best(alike, apart=1) == 0 and best(alike, apart=-1) in (1, 2)
+    assert best(alike, apart=1, company=1) == best(alike, apart=-1, company=1) == 0  # none is more alike than that
 
 
 def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_mend_him():
@@ -182,12 +183,14 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
     def scene(params, critic) -> Scene:
         return Scene(face, mask, networks, networks.generator.synthesize, params, critic)
 
-    def best(critic, **weights: float) -> int:
+    def best(critic, people=people, **weights: float) -> int:
         choice = ChoiceParams(**(zero | weights))
         return scene(nothing, critic).best(people, networks.encoder(face), networks.mapper, choice)
 
     assert best(taste, natural=1) == 1 and best(taste, natural=-1) == 0
     assert best(None, natural=1) == best(None, natural=-1) == 0
+    odd = lambda faces: 10 * F.avg_pool2d((faces[:, 0] - 0.4).abs(), 4)  # noqa: E731  # who likes the photo least
+    assert best(odd, people[::-1], natural=1) == 1 and best(odd, people[::-1], natural=-1) == 0
     liked = scene(nothing, lambda faces: 100 - 10 * F.avg_pool2d(faces[:, 0], 4))
     assert float(liked.artifice(face)) == float(liked.artifice(face - 0.1)) == 0  # as good as the photo is good enough
     still = dict(leave=0, conditions=0, shunned=0, itself=0, face=0, natural=0)
