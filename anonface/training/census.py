@@ -28,6 +28,7 @@ from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
 from anonface.models.inversion import CODE_OF_LATENT
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.training.data import drawn_rows, row_generator
 
 SIDE = 256  # px of the people who are looked at
 TOGETHER = 4  # people drawn at a time
@@ -65,29 +66,23 @@ def load_people(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> People:
     """The people in ``file``, drawn first where the file is missing or holds fewer than ``count``."""
-    from safetensors.torch import load_file, save_file
 
-    widths = {"styles": 512, "kept": KEPT, "apparent": 2, "mesh": 936, "light": LIGHT_GRID**2}
-    widths |= {name: WIDTHS[name] for name in ("picture", "worn")}
-    parts = {name: torch.empty(0, width) for name, width in widths.items()}
-    if file.exists():
-        parts = load_file(str(file))
-    while (done := len(parts["styles"])) < count:
-        rng = torch.Generator().manual_seed(seed * 1_000_003 + done)
-        with torch.inference_mode():
-            styles = mapping(torch.randn(TOGETHER, 512, generator=rng))
-            faces = generator.synthesize(styles[:, None], SIDE)
-            mesh = torch.cat([mesh_in_crop(eyes.landmarks, face[None]) for face in faces])
-            fresh = {"styles": styles, "kept": eyes.encoder(faces)[:, :KEPT], "apparent": eyes.apparent(faces)}
-            fresh |= {"mesh": mesh.flatten(1), "worn": worn(eyes.parser(faces), mesh)}
-            fresh |= {"light": light(faces, mesh), "picture": picture(faces, mesh)}
-        parts = {name: torch.cat([parts[name], new]) for name, new in fresh.items()}
-        done += TOGETHER
-        if done % SAVED_EVERY == 0 or done >= count:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            save_file(parts, str(file))
-        progress(done, count)
-    return People(**parts)
+    @torch.inference_mode()
+    def draw(done: int) -> dict[str, Tensor]:
+        styles = mapping(torch.randn(TOGETHER, 512, generator=row_generator(seed, done)))
+        faces = generator.synthesize(styles[:, None], SIDE)
+        mesh = torch.cat([mesh_in_crop(eyes.landmarks, face[None]) for face in faces])
+        return {
+            "styles": styles,
+            "kept": eyes.encoder(faces)[:, :KEPT],
+            "apparent": eyes.apparent(faces),
+            "mesh": mesh.flatten(1),
+            "worn": worn(eyes.parser(faces), mesh),
+            "light": light(faces, mesh),
+            "picture": picture(faces, mesh),
+        }
+
+    return People(**drawn_rows(file, count, draw, SAVED_EVERY, progress))
 
 
 def seen_change(

@@ -24,7 +24,7 @@ from anonface.models.census import Census
 from anonface.models.critic import Critic, within
 from anonface.models.inversion import CODE_OF_LATENT, InversionEncoder
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.training.data import levels, photograph, recompressed, relit, uniform
+from anonface.training.data import drawn_rows, levels, photograph, recompressed, relit, row_generator, uniform
 from anonface.training.loop import Objective
 
 SIDE = 256  # px
@@ -70,24 +70,8 @@ def load_tries(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tries:
     """The pictures in ``file``, made first where the file is missing or holds fewer photos than ``count``."""
-    from safetensors.torch import load_file, save_file
-
-    shapes = {"photos": (3,), "inverted": (3,), "others": (OTHERS, 3), "masks": (1,)}
-    parts = {name: torch.empty(0, *shape, SIDE, SIDE, dtype=torch.uint8) for name, shape in shapes.items()}
-    if file.exists():
-        parts = load_file(str(file))
-    fresh: list[dict[str, Tensor]] = []
-    done = len(parts["photos"])
-    while done < count:
-        fresh.append(_tried(makers, torch.Generator().manual_seed(seed * 1_000_003 + done)))
-        done += 1
-        if done % SAVED_EVERY == 0 or done == count:
-            parts = {name: torch.cat([kept, *(one[name] for one in fresh)]) for name, kept in parts.items()}
-            fresh = []
-            file.parent.mkdir(parents=True, exist_ok=True)
-            save_file(parts, str(file))
-        progress(done, count)
-    return Tries(**parts)
+    draw = lambda done: _tried(makers, row_generator(seed, done))  # noqa: E731
+    return Tries(**drawn_rows(file, count, draw, SAVED_EVERY, progress))
 
 
 @torch.no_grad()

@@ -72,6 +72,43 @@ class FaceBank:
 HELD_OUT = 64
 
 
+def drawn_rows(
+    file: Path,
+    count: int,
+    draw: Callable[[int], dict[str, Tensor]],
+    saved_every: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Tensor]:
+    """The columns kept in ``file``, of at least ``count`` rows; what is missing is drawn, and saved every so many rows.
+
+    Args:
+        draw: is told how many rows there are and returns some more of every column, of which it makes the same whenever
+            it is told so.
+        progress: called with (rows there are, count).
+    """
+    from safetensors.torch import load_file, save_file
+
+    rows = load_file(str(file)) if file.exists() else {}
+    parts = [rows] if rows else []
+    done = len(next(iter(rows.values()))) if rows else 0
+    while done < count:
+        parts.append(draw(done))
+        done += len(next(iter(parts[-1].values())))
+        if done % saved_every == 0 or done >= count:
+            rows = {name: torch.cat([part[name] for part in parts]).contiguous() for name in parts[0]}
+            parts = [rows]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            save_file(rows, f"{file}.part")
+            Path(f"{file}.part").replace(file)
+        progress(done, count)
+    return rows
+
+
+def row_generator(seed: int, row: int) -> torch.Generator:
+    """The random stream of rows from this one on."""
+    return torch.Generator().manual_seed(seed * 1_000_003 + row)
+
+
 def load_bank(
     file: Path,
     generator: MobileStyleGAN,
@@ -82,28 +119,14 @@ def load_bank(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FaceBank:
     """The bank in ``file``, rendered first where the file is missing or holds fewer faces than ``count``."""
-    from safetensors.torch import load_file, save_file
 
-    images, latents = [], []
-    done = 0
-    if file.exists():
-        stored = load_file(str(file))
-        images, latents = [stored["images"]], [stored["latents"]]
-        done = len(stored["images"])
-    while done < count:
-        rng = torch.Generator().manual_seed(seed * 1_000_003 + done)
-        w = draw_latents(mapping, 4, rng)
-        with torch.inference_mode():
-            render = F.adaptive_avg_pool2d(generator.synthesize(w, 256), side)
-        images.append(levels(render))
-        latents.append(w.half())
-        done += 4
-        if done % 1000 == 0 or done >= count:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            images, latents = [torch.cat(images)], [torch.cat(latents)]
-            save_file({"images": images[0], "latents": latents[0]}, str(file))
-        progress(done, count)
-    return FaceBank(torch.cat(images), torch.cat(latents))
+    @torch.inference_mode()
+    def draw(done: int) -> dict[str, Tensor]:
+        w = draw_latents(mapping, 4, row_generator(seed, done))
+        render = F.adaptive_avg_pool2d(generator.synthesize(w, 256), side)
+        return {"images": levels(render), "latents": w.half()}
+
+    return FaceBank(**drawn_rows(file, count, draw, 1000, progress))
 
 
 class FacePool:

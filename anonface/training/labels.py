@@ -7,7 +7,8 @@ the skin come from landmarks. A small network fitted to these few pixels reads t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
 from anonface.faces.align import BROWS, EYES, LIPS, OVAL
 from anonface.models.face_parser import CLASSES
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.training.data import draw_latents, levels
+from anonface.training.data import draw_latents, drawn_rows, levels
 
 Labels = NDArray[np.uint8]
 
@@ -221,34 +222,22 @@ def load_labelled(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> LabelledBank:
     """The labelled bank in ``file``, rendered first where the file is missing or holds fewer faces than ``count``."""
-    from safetensors.torch import load_file, save_file
+    reads = functools.cache(reader)  # fitted only where there is something to read
 
-    stored = load_file(str(file)) if file.exists() else {}
-    images, labels = ([stored[key]] if stored else [] for key in ("images", "labels"))
-    done = len(stored["images"]) if stored else 0
-    batches = _labelled(generator, mapping, reader(), done) if done < count else iter(())
-    while done < count:
-        image, label = next(batches)
-        images.append(image)
-        labels.append(label)
-        done += len(image)
-        if done % 400 == 0 or done >= count:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            images, labels = [torch.cat(images)], [torch.cat(labels)]
-            save_file({"images": images[0], "labels": labels[0]}, str(file))
-        progress(done, count)
-    return LabelledBank(torch.cat(images), torch.cat(labels))
+    def draw(done: int) -> dict[str, Tensor]:
+        images, labels = _labelled(generator, mapping, reads(), done)
+        return {"images": images, "labels": labels}
+
+    return LabelledBank(**drawn_rows(file, count, draw, 400, progress))
 
 
 def _labelled(
     generator: MobileStyleGAN, mapping: MappingNetwork, reader: FeatureReader, first: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    while True:
-        features, image = _render(generator, _latents(mapping, BANK_SEED + first, mix=0.3))
-        with torch.inference_mode():
-            logits = F.interpolate(reader(features, image), (SIDE, SIDE), mode="bilinear", align_corners=False)
-            trust, label = logits.softmax(1).max(1)
-        label = torch.where(trust < LEAST_TRUST, UNKNOWN, label).to(torch.uint8)
-        pixels = levels(image).permute(0, 2, 3, 1)
-        yield pixels.contiguous(), label
-        first += 4
+) -> tuple[Tensor, Tensor]:
+    """Pictures uint8 [4, S, S, 3], and the classes read off them, uint8 [4, S, S]."""
+    features, image = _render(generator, _latents(mapping, BANK_SEED + first, mix=0.3))
+    with torch.inference_mode():
+        logits = F.interpolate(reader(features, image), (SIDE, SIDE), mode="bilinear", align_corners=False)
+        trust, label = logits.softmax(1).max(1)
+    label = torch.where(trust < LEAST_TRUST, UNKNOWN, label).to(torch.uint8)
+    return levels(image).permute(0, 2, 3, 1).contiguous(), label

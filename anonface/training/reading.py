@@ -23,7 +23,16 @@ from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_editing import CODES, HELD, SHAPED, cast
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.adversarial import contest
-from anonface.training.data import HELD_OUT, draw_latents, recompressed, relit, rounded
+from anonface.training.data import (
+    HELD_OUT,
+    draw_latents,
+    drawn_rows,
+    levels,
+    recompressed,
+    relit,
+    rounded,
+    row_generator,
+)
 from anonface.training.ifadit import theta_minus, theta_plus
 from anonface.training.latent_editing import EditingObjective, draw_key_vectors
 from anonface.training.loop import Objective
@@ -83,34 +92,22 @@ def load_read_bank(
     Args:
         coordinates: whose whitened coordinates the codes are in, and who places them on the generator's latents.
     """
-    from safetensors.torch import load_file, save_file
 
-    stored = {name: value for name, value in load_file(str(file)).items()} if file.exists() else {}
-    parts = [stored] if stored else []
-    done = len(stored["images"]) if stored else 0
-    while done < count:
-        rng = torch.Generator().manual_seed(seed * 1_000_003 + done)
+    @torch.inference_mode()
+    def draw(done: int) -> dict[str, Tensor]:
+        rng = row_generator(seed, done)
         codes = coordinates.to_u(draw_latents(mapping, 4, rng, n_latents=CODES))
         codes = (codes + UNLIKE * torch.randn(codes.shape, generator=rng)).half().float()
-        with torch.inference_mode():
-            render = generator.synthesize(coordinates.to_latents(codes), SIDE).clamp(-1, 1)
-            mesh = torch.cat([mesh_in_crop(landmarks, one[None]) for one in render])
-            parts.append(
-                {
-                    "images": ((render + 1) * 127.5).round().to(torch.uint8),
-                    "codes": codes.half(),
-                    "identity": F.normalize(identity(render), dim=1),
-                    "mesh": mesh,
-                    "tones": F.adaptive_avg_pool2d(render, TONES),
-                }
-            )
-        done += 4
-        if done % 1000 == 0 or done >= count:
-            parts = [{name: torch.cat([part[name] for part in parts]).clone() for name in parts[0]}]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            save_file(parts[0], str(file))
-        progress(done, count)
-    return ReadBank(**{name: torch.cat([part[name] for part in parts]).clone() for name in parts[0]})
+        render = generator.synthesize(coordinates.to_latents(codes), SIDE).clamp(-1, 1)
+        return {
+            "images": levels(render),
+            "codes": codes.half(),
+            "identity": F.normalize(identity(render), dim=1),
+            "mesh": torch.cat([mesh_in_crop(landmarks, one[None]) for one in render]),
+            "tones": F.adaptive_avg_pool2d(render, TONES),
+        }
+
+    return ReadBank(**drawn_rows(file, count, draw, 1000, progress))
 
 
 @dataclass(frozen=True)
