@@ -34,7 +34,7 @@ from anonface.backends.memory import Memory
 from anonface.backends.mending import mended
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import USUAL, likeliest
-from anonface.backends.refine import DISGUISE, Scene
+from anonface.backends.refine import CHOICE, DISGUISE, Scene
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey
@@ -53,6 +53,8 @@ STEPS = 6  # of a compensation
 COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
 FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyond what the editor does, and how far
 TRIED = replace(USUAL, tried=4)  # a refined face has time for more
+# Of four, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
+AMONG_FEW = replace(CHOICE, natural=12.0, expression=1200.0, face=250.0, apart=600.0, company=-1.0, sex=20.0)
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 
@@ -172,7 +174,8 @@ class LatentEditingBackend(published.WithoutSettings):
         edits = [self._further(casting.census, codes, style) for style in likely]
         draw = lambda w, side: networks.generator.synthesize(w, side, networks.editor.details(features))  # noqa: E731
         scene = Scene(small, cover, casting.eyes, draw, DISGUISE, casting.critic)
-        return edits[scene.best([networks.encoder.to_latents(edit) for edit in edits], kept, networks.encoder)]
+        people = [networks.encoder.to_latents(edit) for edit in edits]
+        return edits[scene.best(people, kept, networks.encoder, AMONG_FEW)]
 
     def _further(self, census: Census, codes: Tensor, style: Tensor) -> Tensor:
         """A disguise of codes [1, 14, 512] by the person of a style [512], with more of that person's own features and
