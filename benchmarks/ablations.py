@@ -283,10 +283,8 @@ def codes_of(originals: list[Original]) -> tuple[Tensor, list[tuple[int, int]]]:
 
 def learnt(family: Family, variant: Variant, folder: Path) -> Objective:
     """The variant's objective after its training, with its networks as their fp16 snapshots have them."""
-    objective, settings = (
-        family.fresh(variant),
-        replace(family.settings, folder=folder / variant.title.replace(" ", "-")),
-    )
+    objective = family.fresh(variant)
+    settings = replace(family.settings, folder=folder / variant.title.replace(" ", "-"))
     partial = Partial(objective, variant, settings.steps)
     for values in train(partial, settings):
         if values["step"] % 100 == 0:

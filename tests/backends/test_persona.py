@@ -78,7 +78,7 @@ def test_a_code_always_casts_the_same_people_and_another_code_others(backend):
 
 
 def test_whoever_is_cast_has_own_features_in_the_photos_place(backend):
-    """The original's features make way, whatever the census reads stays, and so do the finest codes."""
+    """The original's features make way, whatever the census reads stays."""
     shown, hidden, census = face(backend, 5), code(1), backend.networks.census
     with torch.inference_mode():
         codes = list(CODE_OF_LATENT[:LATENTS])
