@@ -324,6 +324,8 @@ class Engine:
         size = len(crop)
         mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
         face = parse.face_mask(crop, mesh, size, parser)
+        if self.backend.rimmed:
+            face = parse.with_rim(face, crop)
         if mark is not None:
             face = anchor.replaced(pixels, quad, face > 0.5, mark).astype(face.dtype)
         return _Cut(quad, crop, blend.soften(face))

@@ -39,6 +39,8 @@ class Backend(Protocol):
     together: bool
     # Whether recovery needs the very masks again: then they are coarse, and recorded.
     outlined: bool
+    # Whether a rim about the face may change too: another face's outline is not the same.
+    rimmed: bool
 
     def parameters(self) -> dict[str, Parameter]:
         """What recovery must know to be this one's inverse; canonical, goes into the header."""

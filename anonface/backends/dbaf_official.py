@@ -48,6 +48,7 @@ class OfficialDBAFBackend(published.WithoutSettings):
     anchored = False
     together = True
     outlined = False
+    rimmed = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

@@ -143,6 +143,7 @@ class Diffusion:
     rest of a batch; on CUDA a batch goes together.
     """
 
+    rimmed = False
     name = "diffusion"
     exact = exact_back = True
     anchored = True

@@ -95,6 +95,7 @@ class LatentEditingBackend(published.WithoutSettings):
     anchored = True
     together = False
     outlined = False
+    rimmed = True
     corrections = 3
     reached = COORDINATES  # of each code, on which recovery rests: those that a compensation reaches
     networks: FaceEditor

@@ -16,7 +16,7 @@ from anonface.backends.eyes import Eyes, mesh_in_crop
 from anonface.backends.looks import shrink
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS, NOSE
-from anonface.models.face_parser import face_odds
+from anonface.models.face_parser import like_odds
 
 SIDE = 256  # px at which it is told what is face
 REACH = 5  # px by which more is kept than is no face
@@ -39,7 +39,7 @@ def mended(render: Tensor, face: Tensor, mask: Tensor, eyes: Eyes, features: boo
     """
     side, small, cover = render.shape[-1], shrink(face, SIDE), shrink(mask, SIDE)
     skin = torch.ones_like(cover) if features else skin_of(mesh_in_crop(eyes.landmarks, small), SIDE)
-    odds = face_odds(eyes.parser(shrink(match_tones(render, face, mask), SIDE)))
+    odds = like_odds(eyes.parser(shrink(match_tones(render, face, mask), SIDE)), eyes.parser(small))
     kept = F.interpolate(skin_kept(odds, skin, cover), (side, side), mode="bilinear", antialias=side < SIDE)
     # in the photo's tones once more: what is not seen shall not colour what is
     return torch.lerp(match_tones(render, face, mask * (1 - kept)), face, kept)

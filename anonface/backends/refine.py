@@ -26,7 +26,7 @@ from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper, PrincipalLatents
 from anonface.models.census import Census
 from anonface.models.critic import Critic, within
-from anonface.models.face_parser import face_odds
+from anonface.models.face_parser import like_odds
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN
@@ -197,7 +197,7 @@ class Scene:
         self.hues = _hues(self.face, self.mask)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.frames = frames(self.mesh)
-        self.skin = skin_of(self.mesh, params.side)
+        self.skin, self.parsed = skin_of(self.mesh, params.side), eyes.parser(self.face)
         self.level = self.opinion(self.face)  # of the photo itself
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
@@ -221,7 +221,7 @@ class Scene:
 
     def seen(self, toned: Tensor) -> tuple[Tensor, Tensor]:
         """Where a render will be seen, [1, 1, side, side], and what is no face there, in nats a pixel of the mask."""
-        odds = face_odds(self.eyes.parser(toned))
+        odds = like_odds(self.eyes.parser(toned), self.parsed)
         seen = self.mask * (1 - skin_kept(odds, self.skin, self.mask)) if self.params.mended else self.mask
         return seen, _not_face(odds, seen, self.mask)
 

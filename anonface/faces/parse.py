@@ -7,6 +7,7 @@ nose and mouth; it leaves out hair, ears, neck and background.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ LEAST_AREA = 0.72  # a refined mask smaller than this share of the oval is not b
 TRAINED_REACH = 1.12  # how much wider than the mesh's (scaled about the nose) the outline is that bounds what the
 # network calls face: it knows cheeks and chin better
 LEAST_SEEN = 0.25  # the network is not believed where it sees less of the outline than this share
+RIM = 0.06  # of a face's mean diameter: how much about it may change with it
 SPECK = 0.003  # of the outline's area: what is smaller is neither face nor occluder
 LENS = (0.8, 0.55)  # semi-axes, in widths of an eye, of the part of a lens through which it is seen
 CLEAR = 0.6  # a lens at least this share as light as the face is one to see through
@@ -66,6 +68,18 @@ def face_mask(crop: Pixels, landmarks: Points, size: int, parser: str = "trained
         raise UsageError(f"no parser named {parser!r}", f"choose one of {', '.join(PARSERS)}")
     mask = PARSERS[parser](crop, landmarks)
     return (cv2.resize(mask, (size, size), interpolation=cv2.INTER_CUBIC) > 0.5).astype(np.float32)
+
+
+def with_rim(mask: Mask, crop: Pixels) -> Mask:
+    """A mask [S, S], and what lies within RIM of it and is skin or hair: where the outline of another face may run."""
+    from anonface.models.face_parser import BARE, FACE, HAIR
+
+    side = len(mask)
+    shares = _parsed(crop)[1][[*FACE, *BARE, *HAIR]].sum(0)
+    beside = cv2.resize(shares, (side, side)) > 0.5
+    reach = round(RIM * math.sqrt(float(mask.sum()) * 4 / math.pi))
+    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
+    return np.maximum(mask, cv2.dilate(mask, disc) * beside)
 
 
 def _polygon(points: Points, side: int) -> Mask:
@@ -169,16 +183,10 @@ def _parser() -> FaceParser:
 
 def _trained_mask(crop: Pixels, landmarks: Points) -> Mask:
     """The network's faith that a pixel is face, within the outline; the landmark mask where it sees hardly any."""
-    import torch
-
     from anonface.models.face_parser import CLASSES, FACE
 
-    network = _parser()
-    side = network.params.side
-    how = cv2.INTER_AREA if len(crop) > side else cv2.INTER_CUBIC
-    pixels = crop if len(crop) == side else np.asarray(cv2.resize(crop, (side, side), interpolation=how), np.uint8)
-    with torch.inference_mode():
-        shares = network(torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1)[0].softmax(0).numpy()
+    pixels, shares = _parsed(crop)
+    side = len(pixels)
     floating = shares[[CLASSES.index(name) for name in FLOATING]].sum(0)
     sums = (shares[list(FACE)].sum(0), floating, shares[CLASSES.index("glasses")])
     faith, floats, glasses = (cv2.resize(share, (side, side)) for share in sums)
@@ -189,6 +197,19 @@ def _trained_mask(crop: Pixels, landmarks: Points) -> Mask:
     if (mask > 0.5).sum() < LEAST_SEEN * oval.sum():
         return _landmark_mask(crop, landmarks)
     return _plausible(mask, floats, oval, SPECK * float(oval.sum()))
+
+
+def _parsed(crop: Pixels) -> tuple[Pixels, NDArray[np.float32]]:
+    """The crop at the side at which the network looks, and the classes' shares [classes, side / 2, side / 2]."""
+    import torch
+
+    network = _parser()
+    side = network.params.side
+    how = cv2.INTER_AREA if len(crop) > side else cv2.INTER_CUBIC
+    pixels = crop if len(crop) == side else np.asarray(cv2.resize(crop, (side, side), interpolation=how), np.uint8)
+    with torch.inference_mode():
+        shares = network(torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1)[0].softmax(0).numpy()
+    return pixels, shares
 
 
 def _clear_lenses(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -19,6 +20,8 @@ CLASSES = (
 )  # fmt: skip
 
 FACE = tuple(CLASSES.index(name) for name in ("skin", "brows", "eyes", "nose", "lips"))  # what a mask is made of
+BARE = tuple(CLASSES.index(name) for name in ("ears", "neck"))  # skin beside the face
+HAIR = (CLASSES.index("hair"),)
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,21 @@ class FaceParser(nn.Module):
 
 def face_odds(logits: Tensor) -> Tensor:
     """Log odds that a pixel is face, from class logits [B, classes, H, W] -> [B, H, W]."""
-    rest = [index for index in range(logits.shape[1]) if index not in FACE]
-    return logits[:, list(FACE)].logsumexp(1) - logits[:, rest].logsumexp(1)
+    return _odds(logits, FACE)
+
+
+def like_odds(logits: Tensor, photo: Tensor) -> Tensor:
+    """Log odds that a pixel shows what it shows in the photo: hair where that is hair, skin of any kind where it is an ear
+    or the neck, face everywhere else; from class logits of both, [B, classes, H, W] -> [B, H, W]."""
+    kind = photo.argmax(1)
+    bare, hair = (sum(kind == index for index in kinds) > 0 for kinds in (BARE, HAIR))
+    odds = torch.where(bare, _odds(logits, (*FACE, *BARE)), face_odds(logits))
+    return torch.where(hair, _odds(logits, HAIR), odds)
+
+
+def _odds(logits: Tensor, kinds: tuple[int, ...]) -> Tensor:
+    rest = [index for index in range(logits.shape[1]) if index not in kinds]
+    return logits[:, list(kinds)].logsumexp(1) - logits[:, rest].logsumexp(1)
 
 
 def _smoothing(width: int) -> nn.Sequential:

@@ -49,6 +49,25 @@ def test_the_mask_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points
     assert overlap(back, parse.face_mask(crop, landmarks, SIZE)) > 0.95
 
 
+def test_the_rim_is_narrow_and_holds_skin_and_hair_alone(crop: Pixels, landmarks: Points) -> None:
+    mask = parse.face_mask(crop, landmarks, SIZE)
+    wide = parse.with_rim(mask, crop)
+    assert set(np.unique(wide)) == {0.0, 1.0} and (wide >= mask).all()
+    assert 1.05 < wide.sum() / mask.sum() < 1.3
+    reach = cv2.distanceTransform(np.asarray(1 - mask, np.uint8), cv2.DIST_L2, 5)[wide > 0].max()
+    assert 3 < reach < 1.5 * parse.RIM * np.sqrt(mask.sum() * 4 / np.pi)
+    hidden = crop.copy()
+    hidden[mask == 0] = np.random.default_rng(0).integers(0, 256, (int((mask == 0).sum()), 3), np.uint8)
+    assert parse.with_rim(mask, hidden).sum() < mask.sum() + 0.3 * (wide.sum() - mask.sum())  # what is neither stays
+
+
+@pytest.mark.parametrize("size", [128, 512])
+def test_the_rim_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points, size: int) -> None:
+    wide = parse.with_rim(parse.face_mask(crop, landmarks, size), crop)
+    back = cv2.resize(wide, (SIZE, SIZE), interpolation=cv2.INTER_AREA if size > SIZE else cv2.INTER_LINEAR)
+    assert overlap(back, parse.with_rim(parse.face_mask(crop, landmarks, SIZE), crop)) > 0.95
+
+
 @pytest.mark.parametrize("parser", ["trained", "landmarks"])
 def test_hair_over_the_forehead_stays_out(crop: Pixels, landmarks: Points, parser: str) -> None:
     fringed = crop.copy()
