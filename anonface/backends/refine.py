@@ -144,12 +144,12 @@ class ChoiceParams:
     landmarks: float = 2500.0
     expression: float = 6000.0
     face: float = 1000.0
-    natural: float = 45.0
+    natural: float = 60.0
     odd: float = 80.0
     unlike: float = 100.0
     seen: float = 600.0
     stranger: float = 0.05
-    apart: float = 1500.0
+    apart: float = 3000.0
     company: float = 0.55
     sex: float = 40.0
     age: float = 20.0

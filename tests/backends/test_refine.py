@@ -203,16 +203,18 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
 
 
 def test_what_the_photo_keeps_is_neither_asked_nor_seen():
-    def parse(faces):  # everything is hair
+    def parse(faces):  # what is dark is hair
         logits = torch.full((len(faces), len(CLASSES), 32, 32), -9.0)
-        logits[:, CLASSES.index("hair")] = 9
+        logits[:, CLASSES.index("hair" if faces.mean() < 0 else "skin")] = 9
         return logits
 
     networks = plain_networks(parse)
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
-    seen, surprise = plain_scene(face, mask, networks, RefineParams(side=64)).seen(face)
-    whole, more = plain_scene(face, mask, networks, RefineParams(side=64, mended=False)).seen(face)
+    seen, surprise = plain_scene(face, mask, networks, RefineParams(side=64)).seen(-face)
+    whole, more = plain_scene(face, mask, networks, RefineParams(side=64, mended=False)).seen(-face)
     assert torch.equal(whole, mask) and float(seen.mean()) < 0.95 and float(surprise) < float(more)
+    hair = plain_scene(-face, mask, networks, RefineParams(side=64))
+    assert torch.equal(hair.seen(-face)[0], mask) and float(hair.seen(face)[0].mean()) < 0.95
 
 
 def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
