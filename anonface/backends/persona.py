@@ -64,7 +64,7 @@ class CastParams:
 
     styles: int = 8192
     likely: int = 1024
-    tried: int = 16
+    tried: int = 12
     exchanges: tuple[Exchange, ...] = (PLAIN, BOLD)
     free: tuple[str, ...] = ()
 

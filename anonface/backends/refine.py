@@ -149,8 +149,8 @@ class ChoiceParams:
     unlike: float = 100.0
     seen: float = 600.0
     stranger: float = 0.05
-    apart: float = 3000.0
-    company: float = 0.55
+    apart: float = 2000.0
+    company: float = 0.4
     sex: float = 40.0
     age: float = 20.0
 
