@@ -70,10 +70,10 @@ def face_odds(logits: Tensor) -> Tensor:
 
 
 def like_odds(logits: Tensor, photo: Tensor) -> Tensor:
-    """Log odds that a pixel shows what it shows in the photo: hair where that is hair, skin of any kind where it is an ear
-    or the neck, face everywhere else; from class logits of both, [B, classes, H, W] -> [B, H, W]."""
-    kind = photo.argmax(1)
-    bare, hair = (sum(kind == index for index in kinds) > 0 for kinds in (BARE, HAIR))
+    """Log odds that a pixel shows what it shows in the photo: hair where that is hair, skin of any kind where it is an
+    ear or the neck, face everywhere else; from class logits of both, [B, classes, H, W] -> [B, H, W]."""
+    kind = photo.argmax(1)[..., None]
+    bare, hair = ((kind == kind.new_tensor(kinds)).any(-1) for kinds in (BARE, HAIR))
     odds = torch.where(bare, _odds(logits, (*FACE, *BARE)), face_odds(logits))
     return torch.where(hair, _odds(logits, HAIR), odds)
 
