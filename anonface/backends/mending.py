@@ -1,4 +1,5 @@
-"""Mending: where a new face shows hair, glasses or a background, and the photo skin, the photo's own skin stays.
+"""Mending: where a new face shows hair, glasses or a background, and the photo skin, the photo's own skin stays; and
+beside the face, where the two show different things, what the photo shows.
 
 Somebody else's face is seldom as broad as the one whose place it takes, and their hair falls otherwise: without this a
 strand ends on the cheek, and a dark rim runs along the jaw. Only skin is kept so, never a feature.
