@@ -146,10 +146,10 @@ class ChoiceParams:
     face: float = 1000.0
     natural: float = 60.0
     odd: float = 80.0
-    unlike: float = 600.0
+    unlike: float = 100.0
     seen: float = 600.0
     stranger: float = 0.05
-    apart: float = 1500.0
+    apart: float = 2000.0
     company: float = 0.4
     sex: float = 40.0
     age: float = 20.0
