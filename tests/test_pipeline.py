@@ -41,6 +41,14 @@ def test_the_face_changes_and_nothing_else(photo, anonymized):
     assert [face.kind for face in anonymized.faces] == ["synth"]
 
 
+def test_a_rim_changes_with_the_face_where_the_backend_says_so(engine, photo, monkeypatch):
+    quad = engine._locate(photo, ())[0].quad
+    wide = engine._cut(photo, quad, engine.parser).soft > 0
+    monkeypatch.setattr(engine.backend, "rimmed", False)
+    narrow = engine._cut(photo, quad, engine.parser).soft > 0
+    assert wide[narrow].all() and wide.sum() > 1.05 * narrow.sum()
+
+
 def test_a_grey_photo_stays_grey(engine, photo, anonymized):
     grey = photo[..., 1:2].repeat(3, 2)
     hidden = engine.anonymize(grey, KEY, consistent=True)

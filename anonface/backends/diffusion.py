@@ -143,10 +143,10 @@ class Diffusion:
     rest of a batch; on CUDA a batch goes together.
     """
 
-    rimmed = False
     name = "diffusion"
     exact = exact_back = True
     anchored = True
+    rimmed = False
     together = True
 
     def __init__(

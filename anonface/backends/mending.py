@@ -60,7 +60,7 @@ def skin_kept(odds: Tensor, skin: Tensor, mask: Tensor) -> Tensor:
     """How much of the photo's own skin stays, [1, 1, S, S] in 0..1.
 
     Args:
-        odds: log odds that a render is face, [1, h, w].
+        odds: log odds that a render shows what the photo does, [1, h, w].
         skin: of the photo, as :func:`skin_of` has it.
         mask: [1, 1, S, S] in 0..1, outside which nothing is asked.
     """

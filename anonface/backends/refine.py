@@ -220,7 +220,8 @@ class Scene:
         return loss + params.expression * (expression(found) - self.shapes).abs().mean()
 
     def seen(self, toned: Tensor) -> tuple[Tensor, Tensor]:
-        """Where a render will be seen, [1, 1, side, side], and what is no face there, in nats a pixel of the mask."""
+        """Where a render will be seen, [1, 1, side, side], and how unlike the photo's is what is
+        seen there, as the parser tells kinds apart, in nats a pixel of the mask."""
         odds = like_odds(self.eyes.parser(toned), self.parsed)
         seen = self.mask * (1 - skin_kept(odds, self.skin, self.mask)) if self.params.mended else self.mask
         return seen, _not_face(odds, seen, self.mask)
@@ -385,7 +386,7 @@ def _above_brows(mesh: Tensor, mask: Tensor) -> Tensor:
 
 
 def _not_face(odds: Tensor, seen: Tensor, mask: Tensor) -> Tensor:
-    """Surprise, in nats a pixel of the mask, at what is seen and is not face, by its log odds [1, h, w]."""
+    """Surprise, in nats a pixel of the mask, at what is seen and should not be, by its log odds [1, h, w]."""
     cover, whole = (F.adaptive_avg_pool2d(x, odds.shape[-1])[:, 0] for x in (seen, mask))
     return (F.softplus(-odds) * cover).sum() / whole.sum().clamp_min(1.0)
 
