@@ -206,13 +206,13 @@ class IFADIT:
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
         kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(small)
-        people, meant = self._cast(hidden, kept, small, self.casting), _Meant(code, hidden)
+        (people, nobody), meant = self._cast(hidden, kept, small, self.casting), _Meant(code, hidden)
         w = people[0]
         if self.settings.refine:
             own = mapper.to_u(self.latents(small, code.to(w)))
             meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
             scene = self._scene(small, cover, self.disguise)
-            w = refine(people[scene.best(people, kept, mapper, self.choice)], kept, scene, mapper)
+            w = refine(people[scene.best(people, nobody, kept, mapper, self.choice)], kept, scene, mapper)
         self._meant.keep(given, key, meant)
         return self._mended(w, face, mask)
 
@@ -346,7 +346,9 @@ class IFADIT:
         with torch.no_grad():
             return self.networks.mapper(code.float(), self.attributes(face))
 
-    def _cast(self, hidden: Tensor, kept: Tensor, face: Tensor, params: CastParams) -> list[Tensor]:
+    def _cast(
+        self, hidden: Tensor, kept: Tensor, face: Tensor, params: CastParams
+    ) -> tuple[list[Tensor], list[Tensor]]:
         return cast(hidden, face, self.latents(face, kept), self.networks, self.keygen.mapping, params)
 
     def _drawn(self, w: Tensor, face: Tensor, mask: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 
 FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyond what the editor does, and how far
 TRIED = replace(USUAL, tried=4)  # a refined face has time for more
 # Of four, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
-AMONG_FEW = replace(CHOICE, natural=12.0, expression=1200.0, face=250.0, apart=600.0, company=-1.0, sex=20.0)
+AMONG_FEW = replace(CHOICE, natural=12.0, expression=1200.0, face=250.0, unlike=100.0, apart=600.0, sex=20.0)
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 
@@ -176,7 +176,7 @@ class LatentEditingBackend(published.WithoutSettings):
         draw = lambda w, side: networks.generator.synthesize(w, side, networks.editor.details(features))  # noqa: E731
         scene = Scene(small, cover, casting.eyes, draw, DISGUISE, casting.critic)
         people = [networks.encoder.to_latents(edit) for edit in edits]
-        return edits[scene.best(people, kept, networks.encoder, AMONG_FEW)]
+        return edits[scene.best(people, (), kept, networks.encoder, AMONG_FEW)]
 
     def _further(self, census: Census, codes: Tensor, style: Tensor) -> Tensor:
         """A disguise of codes [1, 14, 512] by the person of a style [512], with more of that person's own features and

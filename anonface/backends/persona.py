@@ -27,7 +27,7 @@ from anonface.backends.eyes import Eyes
 from anonface.backends.keyed_noise import hartley
 from anonface.backends.refine import CERTAIN, Networks
 from anonface.models.census import MARKS, Census, columns
-from anonface.models.identity import CONDITIONS
+from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import CODE_OF_LATENT
 
 DECADE = 10.0  # years by which ages may differ
@@ -77,8 +77,8 @@ COMPANY = CastParams(styles=512, likely=12, tried=12)  # of a stranger: among wh
 @torch.no_grad()
 def cast(
     hidden: Tensor, face: Tensor, average: Tensor, networks: Networks, mapping: nn.Module, params: CastParams
-) -> list[Tensor]:
-    """People whom the generator can draw, likeliest first, as they would stand in the photo.
+) -> tuple[list[Tensor], list[Tensor]]:
+    """People whom the generator can draw, likeliest first, as they would stand in the photo, and nobody there.
 
     Args:
         hidden: unit code [1, 448].
@@ -86,17 +86,19 @@ def cast(
         average: latents [1, n, 512] that draw a face like nobody's in the photo's pose and light.
 
     Returns:
-        Latents [1, n, 512] of each, by exchange and then by person.
+        Latents [1, n, 512] of each, by exchange and then by person, and those of a face without anybody's features, one
+        by exchange: what all people of all keys have in common in this photo.
     """
     census, codes = networks.census, CODE_OF_LATENT[: average.shape[1]]
     people = census.features(likeliest(hidden, face, census, networks, mapping, params))
     photo = networks.inversion.to_w(networks.inversion(face)[0])[:, list(codes)]
     first = sum(code < FEATURED for code in codes)
-    return [
-        exchanged(torch.lerp(average, photo, how.photo), person, census, how.left, how.own, first)
-        for how in params.exchanges
-        for person in people
-    ]
+
+    def placed(person: Tensor, how: Exchange) -> Tensor:
+        return exchanged(torch.lerp(average, photo, how.photo), person, census, how.left, how.own, first)
+
+    there = [placed(person, how) for how in params.exchanges for person in people]
+    return there, [placed(torch.zeros_like(people[0]), how) for how in params.exchanges]
 
 
 def exchanged(
@@ -142,8 +144,10 @@ def likeliest(
 
 def bearing(hidden: Tensor) -> Tensor:
     """Which way people of a code [1, 448] stand out, among the features by which recognizers most tell people apart: a
-    unit vector [MARKS]. Another key's code says another way, so two keys' people are less alike than any two."""
-    return F.normalize(styles(hidden, 1)[0, :MARKS], dim=0)
+    unit vector [MARKS]. Another key's code says another way, so two keys' people are less alike than any two. What a
+    key leaves of the code has no say: all keys share it."""
+    keyed = F.pad(hidden[:, KEPT:], (KEPT, 0))
+    return F.normalize(styles(keyed, 1)[0, :MARKS], dim=0)
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:

@@ -82,10 +82,10 @@ class RefineParams:
     stay: float = 2.0
     identity: float = 0.0
     leave: float = 9.0
-    shunned: float = 40.0
+    shunned: float = 20.0
     stranger: float = 0.0
     shared: float = 0.1
-    itself: float = 20.0
+    itself: float = 40.0
     rising: int = 4
     conditions: float = 60.0
     colour: float = 8.0
@@ -129,12 +129,12 @@ class ChoiceParams:
 
     More than in steps, which cannot take off glasses or make a man a woman without bending the face: how alike the face
     is to the ``original``, how far off in its ``conditions``, ``landmarks`` and ``expression``, and where it is no
-    ``face``. ``unlike`` the others: who is least like them is least like another key's, too. ``near`` counts, squared,
-    what of the cosine to the original is above ``far``: who is far enough need not be farther still, who is not is
-    hardly ever chosen. ``seen`` and ``apart`` are to the recognizer what ``near`` and ``unlike`` are to the encoder,
-    ``stranger`` what ``far`` is; whose cosine to the others is below ``company`` need not be still less like them: the
-    least like anybody else is a bent face. ``sex`` and ``age`` are what a classifier of these alone sees: it knows a
-    beard, which the code hardly says.
+    ``face``. ``unlike`` nobody, a face of the same pose without anybody's features: who is least like it is least like
+    another key's people, too. All of one key lie out the same way; to be unlike each other would lead them back.
+    ``near`` counts, squared, what of the cosine to the original is above ``far``: who is far enough need not be farther
+    still, who is not is hardly ever chosen. ``seen`` and ``apart`` are to the recognizer what ``near`` and ``unlike``
+    are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age`` are what a classifier of these alone sees: it
+    knows a beard, which the code hardly says.
     """
 
     original: float = 30.0
@@ -146,11 +146,10 @@ class ChoiceParams:
     face: float = 1000.0
     natural: float = 60.0
     odd: float = 80.0
-    unlike: float = 100.0
+    unlike: float = 1000.0
     seen: float = 600.0
     stranger: float = 0.05
-    apart: float = 2000.0
-    company: float = 0.4
+    apart: float = 500.0
     sex: float = 40.0
     age: float = 20.0
 
@@ -234,13 +233,26 @@ class Scene:
         """By how much less than the photo a face in it looks like one; at least 0."""
         return (self.level - self.opinion(shown)).clamp_min(0)
 
+    def _told(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Who is seen where latents stand in the photo: the encoder's code and the recognizer's look."""
+        toned = self.drawn(w)[1]
+        shown = composite(self.face, toned, self.seen(toned)[0])
+        return self.eyes.encoder(shown), self.eyes.recognizer(shown, self.frames)
+
     @torch.no_grad()
     def best(
-        self, people: Sequence[Tensor], target: Tensor, latents: PrincipalLatents, choice: ChoiceParams = CHOICE
+        self,
+        people: Sequence[Tensor],
+        nobody: Sequence[Tensor],
+        target: Tensor,
+        latents: PrincipalLatents,
+        choice: ChoiceParams = CHOICE,
     ) -> int:
         """Who of some people, latents [1, n, 512] each, fits before any refinement.
 
         Args:
+            nobody: latents of the same kind without anybody's features; where there are none, each is compared with
+                the others.
             target: the code [1, 448] whose kept coordinates they all should have.
             latents: which way they are whitened.
 
@@ -270,10 +282,11 @@ class Scene:
             codes.append(code)
             looks.append(look)
         total = torch.stack(scores)
-        among = (choice.unlike, torch.cat(codes), -1.0), (choice.apart, torch.cat(looks), choice.company)
-        for weight, all_seen, least in among:
-            others = all_seen.sum(0, keepdim=True) - all_seen  # of one alone nothing, to which the cosine is 0
-            total = total + weight * F.cosine_similarity(all_seen, others).clamp_min(least)
+        plain = [torch.cat(every).sum(0, keepdim=True) for every in zip(*map(self._told, nobody), strict=True)]
+        for i, (weight, every) in enumerate(((choice.unlike, torch.cat(codes)), (choice.apart, torch.cat(looks)))):
+            # of one alone nothing, to which the cosine is 0
+            others = plain[i] if plain else every.sum(0, keepdim=True) - every
+            total = total + weight * F.cosine_similarity(every, others)
         self.left, self.known = (
             torch.cat([left[:1], F.normalize(torch.cat(every).mean(0, keepdim=True), dim=1)])
             for left, every in ((self.left, codes), (self.known, looks))

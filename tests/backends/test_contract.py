@@ -49,7 +49,9 @@ def ifadit() -> Case:
         # without sex, age and tone, which no key touches
         return cosine(*(backend.embed(face)[:, backend.flow.params.kept :] for face in (a, b)))
 
-    return Case(backend, backend.under({"refine": 2}), faces, alike, unlike=0.42, gained=0.2)
+    # Two unrelated people are 0.25 alike, give or take 0.15, and rounding, which differs between processors, decides
+    # whom a wrong key shows.
+    return Case(backend, backend.under({"refine": 2}), faces, alike, unlike=0.5, gained=0.2)
 
 
 def diffusion(transform: str) -> Case:

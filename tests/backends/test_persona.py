@@ -66,7 +66,7 @@ def average(backend: IFADIT) -> torch.Tensor:
 
 def people(backend: IFADIT, hidden: torch.Tensor, shown: torch.Tensor, params: CastParams = FEW) -> torch.Tensor:
     """Latents of those who are cast, [n, 17, 512]."""
-    return torch.cat(cast(hidden, shown, average(backend), backend.networks, backend.keygen.mapping, params))
+    return torch.cat(cast(hidden, shown, average(backend), backend.networks, backend.keygen.mapping, params)[0])
 
 
 def test_a_code_always_casts_the_same_people_and_another_code_others(backend):
@@ -115,6 +115,16 @@ def test_strangers_keep_what_the_code_keeps_and_are_others_under_another_code(ba
     assert first[1].shape == (len(first[0]), 512) and float((first[1] - other[1]).abs().mean()) > 0.01
 
 
+def test_nobody_stands_there_without_features_whatever_the_key(backend):
+    shown, networks = face(backend, 5), backend.networks
+    cast_by = [cast(code(n), shown, average(backend), networks, backend.keygen.mapping, FEW) for n in (1, 2)]
+    (there, nobody), (others, same) = cast_by
+    assert len(nobody) == len(FEW.exchanges) and torch.equal(torch.cat(nobody), torch.cat(same))
+    assert not torch.equal(torch.cat(there), torch.cat(others))
+    marked = lambda w: float(networks.census.features(w[:, :FEATURED]).norm(dim=-1).mean())  # noqa: E731
+    assert marked(nobody[0]) < 0.5 * min(map(marked, there))
+
+
 def test_two_codes_people_stand_out_in_two_ways(backend):
     census, mapping = backend.networks.census, backend.keygen.mapping
     z = torch.randn(200, 512, generator=torch.Generator().manual_seed(7))
@@ -127,6 +137,8 @@ def test_two_codes_people_stand_out_in_two_ways(backend):
     assert float(alike.abs().mean()) < 0.45
     near = bearing(F.normalize(code(1) + 0.2 * code(2), dim=1))
     assert float(near @ ways[1]) > 0.8
+    otherwise = torch.cat([-code(1)[:, :KEPT], code(1)[:, KEPT:]], 1)
+    assert torch.equal(bearing(otherwise), ways[1])  # whom all keys keep does not tell them apart
     shown, params = face(backend, 5), CastParams(styles=512, likely=64, tried=8)
     with torch.inference_mode():
         cast_by = [likeliest(code(n), shown, census, backend.networks, mapping, params) for n in (1, 2, 3)]

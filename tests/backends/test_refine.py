@@ -149,11 +149,11 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
     nothing = replace(nothing, mended=False)
 
-    def best(people=people, layout=0.0, hues=0.0, **weights) -> int:
+    def best(people=people, layout=0.0, hues=0.0, nobody=(), **weights) -> int:
         scene = plain_scene(face, mask, networks, replace(nothing, layout=layout, hues=hues))
         zero = {field.name: 0 for field in fields(ChoiceParams)}
         choice = ChoiceParams(**(zero | weights))
-        return scene.best(people, networks.encoder(face), networks.mapper, choice)
+        return scene.best(people, nobody, networks.encoder(face), networks.mapper, choice)
 
     assert best(original=1) == 0  # whoever looks least like the photo
     assert best(original=1, face=1000) == 2  # of those without hair
@@ -168,7 +168,11 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     far[0][0, 5] = -2
     assert best(far, odd=1) == 1 and best(far, odd=-1) == 2  # whose latents are the average's
     assert best(alike, apart=1) == 0 and best(alike, apart=-1) in (1, 2)
-    assert best(alike, apart=1, company=1) == best(alike, apart=-1, company=1) == 0  # none is more alike than that
+    three = [people[0], people[1], people[2]]
+    for weight in ("unlike", "apart"):  # nobody is alike to the last, whoever else is there
+        named = {weight: 1.0}
+        assert best(three, nobody=[people[2]], **named) == 0 and best(three[1:], nobody=[people[2]], **named) == 0
+        assert best(three, nobody=[people[2]], **{weight: -1.0}) == 2
 
 
 def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_mend_him():
@@ -185,7 +189,7 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
 
     def best(critic, people=people, **weights: float) -> int:
         choice = ChoiceParams(**(zero | weights))
-        return scene(nothing, critic).best(people, networks.encoder(face), networks.mapper, choice)
+        return scene(nothing, critic).best(people, (), networks.encoder(face), networks.mapper, choice)
 
     assert best(taste, natural=1) == 1 and best(taste, natural=-1) == 0
     assert best(None, natural=1) == best(None, natural=-1) == 0
@@ -227,7 +231,7 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
         said = iter([(-3.0, 40.0), *looks])
         networks = replace(plain_networks(all_face), apparent=lambda faces: torch.tensor([next(said)]))
         scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
-        return scene.best(people, networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))
+        return scene.best(people, (), networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))
 
     assert best((1, 40), (-1, 40), sex=1) == 1
     assert best((-3, 40), (-5, 40), sex=1) == best((-5, 40), (-3, 40), sex=1) == 0  # nobody doubts either
@@ -275,7 +279,7 @@ def test_a_chosen_face_stays_what_tells_it_from_the_others():
     def own(**how) -> float:
         """How much of the chosen one's own the recognizer sees in the end."""
         scene = plain_scene(face, mask, networks, replace(alone, **how))
-        chosen = scene.best(people, networks.encoder(face), networks.mapper)
+        chosen = scene.best(people, (), networks.encoder(face), networks.mapper)
         w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
         assert scene.itself is not None
         return float(F.cosine_similarity(networks.recognizer(scene.drawn(w)[1], scene.frames), scene.itself))
