@@ -224,7 +224,7 @@ class Anonymizing:
             faces=self.faces,
             faceless=self.faceless,
         )
-        notes = opened.decoded.notes if result.faces else (*opened.decoded.notes, "no face was found; only copied")
+        notes = (*opened.decoded.notes, *(result.notes if result.faces else ["no face was found; only copied"]))
         return Treated(result, "stateless" if self.stateless else self.seal, notes)
 
     def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:

@@ -44,11 +44,12 @@ ALIGNED_CENTRE, ALIGNED_SIDE = np.array([[0.5, 0.56]]), 0.6
 
 @dataclass(frozen=True)
 class Anonymized:
-    """The new photo (uint8 [H, W, 3]), its faces, and the header that recovery will want."""
+    """The new photo (uint8 [H, W, 3]), its faces, the header that recovery wants, and what its owner should know."""
 
     pixels: Pixels
     faces: list[FaceReport]
     header: Header
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,12 @@ class _Located:
 
 @dataclass(frozen=True)
 class _Cut:
-    """The crop of one face with the mask of what may change in it."""
+    """The crop of one face with the mask of what may change in it, and whether that leaves out the eyes."""
 
     quad: Quad
     crop: Pixels
     soft: NDArray[np.float32]
+    eyeless: bool = False
 
 
 class Engine:
@@ -158,14 +160,21 @@ class Engine:
         for face in located:
             if face.obstacle is not None:
                 result = blend.mosaic(result, face.quad)
-        synth = [face for face in located if face.obstacle is None]
+        rendered = [i for i, face in enumerate(found) if i not in kept and face.obstacle is None]
+        synth = [found[i] for i in rendered]
         # keys count the faces that are synthesised, in the order of the header
         keys = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
         outlines: dict[str, Parameter] = {}
+        notes: tuple[str, ...] = ()
         if self.backend.outlined and (consistent or len(synth) > MOST_OUTLINES):
             cuts = [self._outlined(result, face.quad) for face in synth]  # recovery has no record, or no room in it
         else:
             cuts = [self._cut(result, face.quad, self.parser) for face in synth]
+            notes = tuple(
+                f"face {i}: what hides the eyes stays, and who wears it may be known by it"
+                for i, cut in zip(rendered, cuts, strict=True)
+                if cut.eyeless
+            )
             if self.backend.outlined:
                 outlines = {f"{OUTLINE}{i}": outline.of_mask(cut.soft) for i, cut in enumerate(cuts)}
                 cuts = [self._outlined(result, cut.quad, _said(outlines, i)) for i, cut in enumerate(cuts)]
@@ -189,7 +198,7 @@ class Engine:
                 FaceEntry(quad=_corners(f.quad), kind=SYNTH if f.obstacle is None else MOSAIC) for f in located
             ),
         )
-        return Anonymized(result, _report(found, kept), header)
+        return Anonymized(result, _report(found, kept), header, notes)
 
     def recover(
         self, pixels: Pixels, key: Key | PhotoKey, header: Header | None = None, *, faces: Chosen = "all"
@@ -324,11 +333,12 @@ class Engine:
         size = len(crop)
         mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
         face = parse.face_mask(crop, mesh, size, parser)
+        eyeless = parse.hides_eyes(face, mesh)
         if self.backend.rimmed:
             face = parse.with_rim(face, crop)
         if mark is not None:
             face = anchor.replaced(pixels, quad, face > 0.5, mark).astype(face.dtype)
-        return _Cut(quad, crop, blend.soften(face))
+        return _Cut(quad, crop, blend.soften(face), eyeless)
 
     def _replace(
         self, pixels: Pixels, cuts: list[_Cut], keys: list[FaceKey], backend: Backend, run: Render, exact: bool

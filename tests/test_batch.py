@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from PIL import Image
 
 import anonface
 from anonface import Key, anonymize, imagefile, recover
-from anonface.batch import Job, Opened, Rules, Treated, check_target, explained, plan, run
+from anonface.batch import Anonymizing, Job, Opened, Rules, Treated, check_target, explained, plan, run
 from anonface.carriers import embed, extract
 from anonface.errors import ContainerError, DeviceError, ImageError, NoFaceError, OutputError, UsageError
 from anonface.pipeline import FaceReport, Recovered
@@ -331,6 +332,24 @@ def test_skipping_photos_without_a_face(here):
     task = Noting({("treat", "a.jpg"): NoFaceError("no face was found")})
     outcomes = told(plan(["."], "anonymize"), task, rules=Rules(skip_faceless=True))
     assert states(outcomes) == [("a.jpg", "skipped"), ("b.jpg", "done")] and outcomes[0].notes == ("no face was found",)
+
+
+class Remarking(FakeEngine):
+    def anonymize(self, pixels, key, **options):
+        return replace(super().anonymize(pixels, key, **options), notes=("face 0: something stays",))
+
+
+def test_what_the_engine_notes_is_told_beside_what_the_file_says(here, pixels):
+    for name in ("a.png", "b.anon.png"):
+        Image.fromarray(pixels).save(here / name)
+    Image.fromarray(0 * pixels).save(here / "c.png")
+    outcomes = told(plan(["a.png", "b.anon.png", "c.png"], "anonymize"), Anonymizing(KEY, Remarking(), faceless=True))
+    named = "it is named like a photo that was anonymized before"
+    assert [outcome.notes for outcome in outcomes] == [
+        ("face 0: something stays",),
+        (named, "face 0: something stays"),
+        ("no face was found; only copied",),
+    ]
 
 
 def test_errors_explained():

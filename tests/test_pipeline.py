@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -9,8 +10,9 @@ import torch
 from anonface import sealing
 from anonface.container import decode, encode
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
+from anonface.faces import align
 from anonface.keys import Key
-from anonface.pipeline import Engine, choose_device
+from anonface.pipeline import Engine, _face_in, choose_device
 
 KEY, OTHER = (Key.from_bytes(bytes([i]) * 32) for i in (1, 2))
 
@@ -47,6 +49,24 @@ def test_a_rim_changes_with_the_face_where_the_backend_says_so(engine, photo, mo
     monkeypatch.setattr(engine.backend, "rimmed", False)
     narrow = engine._cut(photo, quad, engine.parser).soft > 0
     assert wide[narrow].all() and wide.sum() > 1.05 * narrow.sum()
+
+
+def test_dark_glasses_stay_and_that_is_said(engine, photo, monkeypatch):
+    quad, worn = engine._locate(photo, ())[0].quad, photo.copy()
+    mesh = align.landmarks468(photo, _face_in(quad))
+    left, right = (mesh[rows, :2] for rows in (align.EYES[:16], align.EYES[16:]))
+    for eye in (left, right):
+        size = (np.ptp(eye[:, 0]) * np.array([1.0, 0.8])).astype(int).tolist()
+        cv2.ellipse(worn, eye.mean(0).astype(int).tolist(), size, 0, 0, 360, (15, 15, 18), -1, cv2.LINE_AA)
+    cv2.line(worn, *(eye.mean(0).astype(int).tolist() for eye in (left, right)), (15, 15, 18), 3, cv2.LINE_AA)
+    monkeypatch.setattr(engine.backend, "anonymize", lambda faces, masks, keys: -faces)
+    monkeypatch.setattr(engine.backend, "imprint", lambda *_: None)
+    plain, hidden = engine.anonymize(photo, KEY), engine.anonymize(worn, KEY)
+    for eye in (left, right):
+        x, y = eye.mean(0).astype(int)
+        assert np.array_equal(hidden.pixels[y, x], worn[y, x]) and not np.array_equal(plain.pixels[y, x], photo[y, x])
+    assert plain.notes == () and len(hidden.notes) == 1
+    assert hidden.notes[0].startswith("face 0: what hides the eyes stays")
 
 
 def test_a_grey_photo_stays_grey(engine, photo, anonymized):

@@ -82,6 +82,13 @@ def with_rim(mask: Mask, crop: Pixels) -> Mask:
     return np.maximum(mask, cv2.dilate(mask, disc) * beside)
 
 
+def hides_eyes(mask: Mask, landmarks: Points) -> bool:
+    """Whether a mask [S, S] leaves out most of both eyes, as dark glasses do; ``landmarks`` [468, 2] in its px."""
+    side = len(mask)
+    eyes = (_hull(landmarks[rows, :2], side) > 0 for rows in (EYES[:16], EYES[16:]))
+    return all(eye.any() and mask[eye].mean() < 0.5 for eye in eyes)
+
+
 def _polygon(points: Points, side: int) -> Mask:
     """Fill a polygon of continuous coordinates."""
     canvas = np.zeros((side, side), np.uint8)

@@ -26,13 +26,15 @@ COMMAND = "python tests/evaluation/bars.py"
 FACES, REFINE = 12, 4
 PLAN = Plan(keys=2, attack_keys=0)  # of one key a face the wrong keys' mean is uncertain by 0.03
 
-# How much worse a figure may become. The means hardly move between machines: other processors and releases of torch
-# round differently, and refinement carries that on. One of the twelve faces may be missed by a detector.
+# How much worse a figure may become. Other processors and releases of torch round differently, refinement carries that
+# on, and in a face in a few it decides who is chosen: least where steps follow, most for a wrong key, whose stranger is
+# one of six. The mean of these 24, each uncertain by 0.1, was 0.69 on one processor and 0.65 on another, and a stored
+# one is the best of several. One of the twelve faces may be missed by a detector.
 TOLERANCES = {
     "anonymized: mean distance": 0.03,
     "right key, from pixels: mean distance": 0.03,
-    "wrong key, random: mean distance": 0.03,
-    "wrong key, one bit: mean distance": 0.03,
+    "wrong key, random: mean distance": 0.06,
+    "wrong key, one bit: mean distance": 0.06,
     "two keys: mean distance": 0.03,
     "landmark shift, 68 points": 0.4,
     "face found again by dlib": 0.09,

@@ -200,3 +200,12 @@ def test_eyes_are_face_behind_clear_lenses_but_not_behind_dark_ones(landmarks: P
 def test_an_eye_that_no_glasses_cover_stays_as_the_parser_saw_it(landmarks: Points) -> None:
     pixels, face = np.full((SIZE, SIZE, 3), 180, np.uint8), np.ones((SIZE, SIZE), bool)
     assert not parse._clear_lenses(pixels, landmarks[:, :2], ~face, face).any()
+
+
+def test_whose_eyes_a_mask_leaves_out(landmarks: Points) -> None:
+    whole = np.ones((SIZE, SIZE), np.float32)
+    one, both = whole.copy(), whole.copy()
+    for mask, rows in ((one, align.EYES[:16]), (both, align.EYES)):
+        (left, top), (right, bottom) = landmarks[rows, :2].min(0), landmarks[rows, :2].max(0)
+        mask[int(top) - 5 : int(bottom) + 5, int(left) - 5 : int(right) + 5] = 0
+    assert [parse.hides_eyes(mask, landmarks) for mask in (whole, one, both)] == [False, False, True]
