@@ -1411,7 +1411,7 @@ def evaluate(
     from anonface.evaluation.attacks import chosen
     from anonface.evaluation.cache import Cache
     from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
-    from anonface.evaluation.mute import without_identity
+    from anonface.evaluation.mute import mutes
     from anonface.evaluation.page import COLUMNS, page
     from anonface.evaluation.run import evaluate as measure
     from anonface.evaluation.sheet import around
@@ -1466,7 +1466,7 @@ def evaluate(
                 engine,
                 photos,
                 plan,
-                mute=without_identity(engine),
+                mutes=mutes(engine),
                 limit=limit,
                 split=split,
                 judges=judges,

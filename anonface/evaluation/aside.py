@@ -14,7 +14,7 @@ import torch
 
 from anonface.errors import AnonfaceError
 from anonface.evaluation.judges import Judges, Original
-from anonface.evaluation.mute import without_identity
+from anonface.evaluation.mute import mutes
 from anonface.evaluation.trials import Measured, Pixels, Plan, Show, try_photo
 
 
@@ -94,7 +94,7 @@ def _measure(
     torch.set_num_threads(threads)
     with contextlib.suppress(AnonfaceError, OSError):
         engine = aside.engine()
-        silent = without_identity(engine) if mute else None
+        silent = mutes(engine) if mute else {}
         judges = aside.judges()
         for original in photos:
             seen: list[list[Pixels]] = []

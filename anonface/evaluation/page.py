@@ -13,7 +13,7 @@ from PIL import Image
 
 from anonface.evaluation.attacks import ATTACKS
 from anonface.evaluation.report import Grid, Report, Threshold, grids
-from anonface.evaluation.trials import ANONYMIZED, MUTE, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, after, others
+from anonface.evaluation.trials import ANONYMIZED, MUTE, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, ZERO, after, others
 
 Pixels = NDArray[np.uint8]
 
@@ -22,7 +22,7 @@ PICTURED = 24  # photos at most
 SIDE = 160  # px, of a picture
 QUALITY = 80
 PLOTTED = (
-    *(others("original"), ANONYMIZED, others(ANONYMIZED), RANDOM, ONE_BIT, MUTE, TWO_KEYS, RIGHT, others(RIGHT)),
+    *(others("original"), ANONYMIZED, others(ANONYMIZED), RANDOM, ONE_BIT, MUTE, ZERO, TWO_KEYS, RIGHT, others(RIGHT)),
     *map(after, ATTACKS),
 )
 FARTHEST, BINS = 1.4, 56  # of a distance; unit embeddings are rarely farther apart

@@ -50,7 +50,7 @@ def evaluate(
     folder: Path,
     plan: Plan | None = None,
     *,
-    mute: Engine | None = None,
+    mutes: Mapping[str, Engine] | None = None,
     limit: int | None = None,
     split: Split = "all",
     judges: Judges | None = None,
@@ -69,7 +69,7 @@ def evaluate(
         engine: what anonymizes and recovers.
         folder: see :func:`look_at_originals`.
         plan: what is tried on each photo.
-        mute: the engine as it recovers without an identity code; see :func:`anonface.evaluation.mute.without_identity`.
+        mutes: the engine as it recovers without an identity code; see :func:`anonface.evaluation.mute.mutes`.
         limit: only the first so many photos of the split.
         split: "even" keeps people of even rank in the sorted identities (for choosing settings), "odd" the others
             (for reporting). Needs identities.csv.
@@ -108,15 +108,15 @@ def evaluate(
     judged = [original for original in chosen if original.look is not None]
     if not judged:
         raise UsageError(f"{judges.recognizer.name} finds no face on the photos chosen in {folder}")
-    book = Journal(journal, _settings(judges, originals, plan, mute, elsewhere, about or {}))
+    book = Journal(journal, _settings(judges, originals, plan, mutes or {}, elsewhere, about or {}))
     done = book.measured()
     left = [original for original in judged[part[0] - 1 :: part[1]] if original.file.name not in done]
     started = time.monotonic()
     gallery = originals if known else ()
     tried = functools.partial(
-        try_photo, engine, judges, gallery=gallery, plan=plan, mute=mute, show=show, elsewhere=elsewhere
+        try_photo, engine, judges, gallery=gallery, plan=plan, mutes=mutes, show=show, elsewhere=elsewhere
     )
-    results = aside.try_photos(tried, left, gallery, plan, mute is not None, show) if aside else map(tried, left)
+    results = aside.try_photos(tried, left, gallery, plan, bool(mutes), show) if aside else map(tried, left)
     features: dict[str, list[Features]] = {}
     hidden = {}
     for number, measured in enumerate(results, start=1):
@@ -181,7 +181,7 @@ def _settings(
     judges: Judges,
     originals: Sequence[Original],
     plan: Plan,
-    mute: Engine | None,
+    mutes: Mapping[str, Engine],
     elsewhere: tuple[str, Engine] | None,
     about: Mapping[str, str | int | float],
 ) -> dict[str, object]:
@@ -197,7 +197,7 @@ def _settings(
     return {
         **{name: value for name, value in asdict(plan).items() if value is not None},
         **about,
-        "recovery without an identity code": mute is not None,
+        "recovery without an identity code": list(mutes),
         **({"recovered on": elsewhere[0]} if elsewhere else {}),
         **({"recognizers": further} if further else {}),
         "judges": judges.names(),

@@ -30,6 +30,7 @@ from anonface.evaluation.trials import (
     TURN,
     TWO_KEYS,
     TWO_PEOPLE,
+    ZERO,
     Measured,
     after,
     age_kept,
@@ -81,7 +82,7 @@ class Summary:
             (EXPRESSION, "higher", "share"),
             *((first(name), better, "share") for name, better in scale),
             *((name, "higher", "distance") for name in (ANONYMIZED, RANDOM, ONE_BIT, TWO_KEYS)),
-            *((name, "higher", "distance") for name in (MUTE,) if name in self.samples),
+            *((name, "higher", "distance") for name in (MUTE, ZERO) if name in self.samples),
             *((name, "lower", "distance") for name in (RIGHT, *map(after, ATTACKS)) if name in self.samples),
             *(
                 (in_the_face(measure, name), better, unit)
@@ -147,7 +148,7 @@ class Summary:
         return np.array([value for _, _, value in rows], dtype=np.float64), [self.people[file] for file, _, _ in rows]
 
     def _matched(self) -> Iterator[Rate]:
-        for name in (ANONYMIZED, RANDOM, ONE_BIT, MUTE):
+        for name in (ANONYMIZED, RANDOM, ONE_BIT, MUTE, ZERO):
             yield from self._rate(f"{name}: matched to the original", "lower", name)
             yield from self._rate(f"{name}: matched, or no face found", "lower", name, missing_matches=True)
         yield from self._rate("two keys: matched to each other", "lower", TWO_KEYS)

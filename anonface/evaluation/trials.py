@@ -32,7 +32,7 @@ SEED_TEXT = "anonface evaluation 1"
 
 ANONYMIZED, RANDOM, ONE_BIT, RIGHT = "anonymized", "wrong key, random", "wrong key, one bit", "right key, from pixels"
 TWO_KEYS, TWO_PEOPLE = "two keys", "two people under their first keys"
-MUTE = "recovery without an identity code"
+MUTE, ZERO = "recovery without an identity code", "recovery with the whole code at zero"
 YEARS = 10  # by which the apparent age may be off
 LANDMARKS, POINTS = "landmark shift, 68 points", "landmark shift, 5 points of MTCNN"
 TURN, EYES, MOUTH = "head turned", "eyes: change of openness", "mouth: change of openness"
@@ -163,7 +163,7 @@ def try_photo(
     original: Original,
     gallery: Sequence[Original],
     plan: Plan,
-    mute: Engine | None = None,
+    mutes: Mapping[str, Engine] | None = None,
     show: Show | None = None,
     elsewhere: tuple[str, Engine] | None = None,
 ) -> Measured:
@@ -172,11 +172,11 @@ def try_photo(
     Args:
         gallery: photos whose people are known, this one among them or not; results are compared with those of the
             same person.
-        mute: the engine as it recovers without an identity code, where there is such a thing.
+        mutes: the engine as it recovers without an identity code, by what each way is called, where there are such.
         show: called for the first key with what it looks like; see ``run.evaluate``.
         elsewhere: a device's name and the engine on it, which recovers as well.
     """
-    trial = _Trial(engine, mute, judges, original, gallery, plan, elsewhere)
+    trial = _Trial(engine, mutes or {}, judges, original, gallery, plan, elsewhere)
     hidden = [trial.under_key(number, show) for number in range(plan.keys)]
     trial.measured.hidden = None if hidden[0] is None else hidden[0].embedding
     for (i, a), (j, b) in itertools.combinations(enumerate(hidden), 2):
@@ -191,7 +191,7 @@ class _Trial:
     def __init__(
         self,
         engine: Engine,
-        mute: Engine | None,
+        mutes: Mapping[str, Engine],
         judges: Judges,
         original: Original,
         gallery: Sequence[Original],
@@ -199,7 +199,7 @@ class _Trial:
         elsewhere: tuple[str, Engine] | None,
     ) -> None:
         assert original.look is not None and original.box is not None
-        self.engine, self.mute, self.elsewhere = engine, mute, elsewhere
+        self.engine, self.mutes, self.elsewhere = engine, mutes, elsewhere
         self.judges, self.original, self.plan = judges, original, plan
         self.look, self.box = original.look, original.box
         self.pixels, self.name = original.pixels(), original.file.name
@@ -249,9 +249,9 @@ class _Trial:
             self.compare(recovered_on(device), number, self.seen(back, self.box))
         if number < self.plan.attack_keys:
             self.attacked(result, right, number)
-            if self.mute:
-                back = self.recovered(self.mute, result, right, number, None)
-                self.measured.add(MUTE, number, _distance(self.look, self.seen(back, self.box)))
+            for title, mute in self.mutes.items():
+                back = self.recovered(mute, result, right, number, None)
+                self.measured.add(title, number, _distance(self.look, self.seen(back, self.box)))
         if show and number == 0:
             show(self.original, [np.zeros_like(self.pixels) if v is None else v for v in versions[:4]])
         return hidden

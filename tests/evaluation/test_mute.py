@@ -2,7 +2,8 @@ import pytest
 import torch
 from skimage import data
 
-from anonface.evaluation.mute import without_identity
+from anonface.evaluation.mute import mutes, without_identity
+from anonface.evaluation.trials import MUTE, ZERO
 from anonface.keys import Key
 from anonface.models.identity import KEPT
 from anonface.pipeline import Engine
@@ -35,6 +36,18 @@ def test_only_conditions_are_left_of_the_code(engine):
     assert backend.restoration.identity == backend.restoration.leave == 0 < engine.backend.restoration.identity
 
 
+def test_nothing_at_all_is_left_of_a_code_at_zero(engine):
+    found = mutes(engine)
+    assert list(found) == [MUTE, ZERO]
+    code = torch.nn.functional.normalize(torch.randn(1, 448, dtype=torch.float64), dim=1)
+    key = engine.backend.keygen([Key.from_bytes(bytes(32)).face(bytes(32), "ifadit", 0)])
+    left = [mute.backend.flow.inverse(code, key) for mute in found.values()]
+    assert left[0].any() and left[0].shape == left[1].shape == code.shape and not left[1].any()
+    photo = data.astronaut()[:256, 100:356]
+    one, other = (mute.recover(photo, Key.from_bytes(bytes(32))).pixels for mute in found.values())
+    assert (one != other).any() and (other != photo).any()
+
+
 def test_other_backends_have_no_identity_code(engine, monkeypatch):
     monkeypatch.setattr(engine, "backend", object())
-    assert without_identity(engine) is None
+    assert without_identity(engine) is None and mutes(engine) == {}
