@@ -59,9 +59,10 @@ class RefineParams:
 
     ``identity`` pulls towards the target; nobody is pulled who was drawn as the target already, because more would
     only bend a natural face. ``leave`` pushes away from whom the photo shows and from what all who were tried have in
-    common in it, hence another key's person too, as far as the target does; ``shunned`` does so in the eyes of the
-    recognizer, until the cosines are those of a ``stranger`` and of what may be ``shared``; ``itself`` holds there what
-    tells the chosen one from the others. Both grow over the first ``rising`` steps: a face fits first.
+    common in it, hence another key's person too, as far as the target does; in the eyes of the recognizer ``shunned``
+    does so from the one, until the cosine is that of a ``stranger``, and ``common`` from the other, until it is what
+    may be ``shared``; ``itself`` holds there what tells the chosen one from the others. All three grow over the first
+    ``rising`` steps: a face fits first.
     ``conditions`` holds the code's kept coordinates, sex, age and skin tone, which weigh little in the cosine but much
     to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
@@ -82,8 +83,9 @@ class RefineParams:
     stay: float = 2.0
     identity: float = 0.0
     leave: float = 9.0
-    shunned: float = 20.0
+    shunned: float = 40.0
     stranger: float = 0.0
+    common: float = 20.0
     shared: float = 0.1
     itself: float = 40.0
     rising: int = 4
@@ -110,6 +112,7 @@ RESTORE = RefineParams(
     identity=2.5,
     leave=2,
     shunned=0,
+    common=0,
     itself=0,
     conditions=10,
     colour=2.0,
@@ -313,7 +316,10 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
     eyes, params, left = scene.eyes, scene.params, scene.left
     if params.steps == 0:
         return w
-    near, least = (target * left).sum(1), left.new_tensor([params.stranger, params.shared])[: len(left)]
+    near = (target * left).sum(1)
+    shunned, least = left.new_tensor([[params.shunned, params.common], [params.stranger, params.shared]])[
+        :, : len(left)
+    ]
     start = latents.to_u(w).detach()
     latent = torch.arange(w.shape[1], device=w.device)
     pace = torch.where(latent < COARSE, 1.0, params.fine)[None, :, None]
@@ -338,11 +344,11 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
         code = eyes.encoder(shown)
         loss = loss + params.identity * (1 - F.cosine_similarity(code, target)).mean()
         loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
-        if params.shunned or params.itself:
+        if params.shunned or params.common or params.itself:
             rise = min(1.0, step / params.rising)
             seen = eyes.recognizer(shown, scene.frames)
             known = F.cosine_similarity(seen, scene.known)
-            loss = loss + rise * params.shunned * (known - least).clamp_min(0).sum()
+            loss = loss + rise * (shunned * (known - least).clamp_min(0)).sum()
             if scene.itself is not None:
                 loss = loss + rise * params.itself * (1 - F.cosine_similarity(seen, scene.itself)).sum()
         loss = loss + params.conditions * apparent(code, target).mean()

@@ -197,7 +197,7 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
     assert best(odd, people[::-1], natural=1) == 1 and best(odd, people[::-1], natural=-1) == 0
     liked = scene(nothing, lambda faces: 100 - 10 * F.avg_pool2d(faces[:, 0], 4))
     assert float(liked.artifice(face)) == float(liked.artifice(face - 0.1)) == 0  # as good as the photo is good enough
-    still = dict(leave=0, conditions=0, shunned=0, itself=0, face=0, natural=0)
+    still = dict(leave=0, conditions=0, shunned=0, common=0, itself=0, face=0, natural=0)
     params = replace(nothing, steps=3, **still)
     at_rest, led = (
         scene(one, taste).drawn(refine(people[1], torch.zeros(1, 448), scene(one, taste), networks.mapper))[0]
@@ -251,7 +251,7 @@ def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_know
     networks = plain_networks(all_face)
     w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
-    alone = RefineParams(steps=3, side=64, leave=0, conditions=0, identity=0, shunned=0, itself=0)
+    alone = RefineParams(steps=3, side=64, leave=0, conditions=0, identity=0, shunned=0, common=0, itself=0)
     led = lambda **how: refine(  # noqa: E731
         w, target, plain_scene(face, mask, networks, replace(alone, **how)), networks.mapper
     )
@@ -274,7 +274,7 @@ def test_a_chosen_face_stays_what_tells_it_from_the_others():
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
     people[0][0, 0, 3], people[1][0, 0, 4] = 0.5, 0.5
-    alone = RefineParams(steps=5, side=64, leave=0, conditions=0, identity=0, shunned=0, itself=0, rising=1)
+    alone = RefineParams(steps=5, side=64, leave=0, conditions=0, identity=0, shunned=0, common=0, itself=0, rising=1)
 
     def own(**how) -> float:
         """How much of the chosen one's own the recognizer sees in the end."""
