@@ -4,7 +4,7 @@ python tests/evaluation/bars.py
 
 measures them anew and writes bars.json, some minutes on two cores. To be done whenever weights change, and whenever a
 change of the code moves a figure on purpose; the difference belongs in the commit. A bar only rises: of what was stored
-and what is measured the better is kept.
+under the same settings and what is measured the better is kept.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from anonface.pipeline import Engine as Shipped
 
 FILE = Path(__file__).with_suffix(".json")
 COMMAND = "python tests/evaluation/bars.py"
-FACES, REFINE = 12, 4
-PLAN = Plan(keys=2, attack_keys=0)  # of one key a face the wrong keys' mean is uncertain by 0.03
+FACES, REFINE = 8, 4
+PLAN = Plan(keys=2, attack_keys=0)
 
 # How much worse a figure may become. Other processors and releases of torch round differently, refinement carries that
 # on, and in a face in a few it decides who is chosen: least where steps follow, most for a wrong key, whose stranger is
-# one of six. The mean of these 24, each uncertain by 0.1, was 0.69 on one processor and 0.65 on another, and a stored
-# one is the best of several. One of the twelve faces may be missed by a detector.
+# one of six: of 24 such, each uncertain by 0.1, the mean was 0.69 on one processor and 0.65 on another. One of the
+# eight faces may be missed by a detector.
 TOLERANCES = {
     "anonymized: mean distance": 0.03,
     "right key, from pixels: mean distance": 0.03,
@@ -37,7 +37,7 @@ TOLERANCES = {
     "wrong key, one bit: mean distance": 0.06,
     "two keys: mean distance": 0.03,
     "landmark shift, 68 points": 0.4,
-    "face found again by dlib": 0.09,
+    "face found again by dlib": 0.13,
 }
 
 
@@ -92,8 +92,8 @@ def main() -> None:
         draw_photos(folder, FACES)
         report = measure(engine, folder, judges, look_at_originals(folder, judges))
     content = {"made by": COMMAND, "date": report.settings["date"], "settings": settings(engine)}
-    best = values(report)
-    for title, was in json.loads(FILE.read_text("utf-8"))["values"].items():
+    best, stored = values(report), json.loads(FILE.read_text("utf-8"))
+    for title, was in stored["values"].items() if outdated(stored, content["settings"]) is None else ():
         best[title] = (max if _better(report)[title] == "higher" else min)(was, best[title])
     FILE.write_text(json.dumps(content | {"values": best}, indent=2) + "\n")
     print(FILE.read_text())
