@@ -344,6 +344,7 @@ def crowd(monkeypatch):
     monkeypatch.setattr(align, "ffhq_quad", lambda mesh: mesh)
     monkeypatch.setattr(align, "obstacle", lambda face, mesh, shape: None)
     monkeypatch.setattr(parse, "face_mask", lambda crop, mesh, size, parser: np.ones((size, size), np.float32))
+    monkeypatch.setattr(parse, "hides_eyes", lambda mask, mesh: False)
     return backend
 
 
