@@ -236,11 +236,14 @@ class Scene:
         """By how much less than the photo a face in it looks like one; at least 0."""
         return (self.level - self.opinion(shown)).clamp_min(0)
 
-    def _told(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Who is seen where latents stand in the photo: the encoder's code and the recognizer's look."""
-        toned = self.drawn(w)[1]
-        shown = composite(self.face, toned, self.seen(toned)[0])
+    def _who(self, shown: Tensor) -> tuple[Tensor, Tensor]:
+        """Whom a picture [1, 3, side, side] of the scene shows: the encoder's code and the recognizer's look."""
         return self.eyes.encoder(shown), self.eyes.recognizer(shown, self.frames)
+
+    def _placed(self, w: Tensor) -> Tensor:
+        """The scene with the render of latents in the photo's place, [1, 3, side, side]."""
+        toned = self.drawn(w)[1]
+        return composite(self.face, toned, self.seen(toned)[0])
 
     @torch.no_grad()
     def best(
@@ -268,7 +271,7 @@ class Scene:
             render, toned = self.drawn(w)
             seen, not_face = self.seen(toned)
             shown = composite(self.face, toned, seen)
-            code, look = self.eyes.encoder(shown), self.eyes.recognizer(shown, self.frames)
+            code, look = self._who(shown)
             found = mesh_in_crop(self.eyes.landmarks, toned)
             score = self.misfit(render, toned) + choice.face * not_face
             score = score - choice.natural * self.opinion(shown)
@@ -285,10 +288,11 @@ class Scene:
             codes.append(code)
             looks.append(look)
         total = torch.stack(scores)
-        plain = [torch.cat(every).sum(0, keepdim=True) for every in zip(*map(self._told, nobody), strict=True)]
-        for i, (weight, every) in enumerate(((choice.unlike, torch.cat(codes)), (choice.apart, torch.cat(looks)))):
+        plain = zip(*(self._who(self._placed(w)) for w in nobody), strict=True) if nobody else ((), ())
+        for weight, each, ways in zip((choice.unlike, choice.apart), (codes, looks), plain, strict=True):
+            every = torch.cat(each)
             # of one alone nothing, to which the cosine is 0
-            others = plain[i] if plain else every.sum(0, keepdim=True) - every
+            others = torch.cat(ways).sum(0, keepdim=True) if nobody else every.sum(0, keepdim=True) - every
             total = total + weight * F.cosine_similarity(every, others)
         self.left, self.known = (
             torch.cat([left[:1], F.normalize(torch.cat(every).mean(0, keepdim=True), dim=1)])

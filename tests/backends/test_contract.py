@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import mean
 
 import pytest
 import torch
@@ -49,9 +50,7 @@ def ifadit() -> Case:
         # without sex, age and tone, which no key touches
         return cosine(*(backend.embed(face)[:, backend.flow.params.kept :] for face in (a, b)))
 
-    # Two unrelated people are 0.25 alike, give or take 0.15, and rounding, which differs between processors, decides
-    # whom a wrong key shows.
-    return Case(backend, backend.under({"refine": 2}), faces, alike, unlike=0.5, gained=0.2)
+    return Case(backend, backend.under({"refine": 2}), faces, alike, unlike=0.42, gained=0.2)
 
 
 def diffusion(transform: str) -> Case:
@@ -126,17 +125,23 @@ def finished(case: Case, anonymized: Tensor, keys: list[FaceKey]) -> Tensor:
 
 
 def test_the_right_key_leads_back_and_no_other(case):
-    backend, masks = case.backend, case.masks
-    right, wrong, near = face_keys(case), face_keys(case, bytes(32)), face_keys(case, b"\1" + bytes(range(1, 32)))
+    backend, masks, right = case.backend, case.masks, face_keys(case)
+    # three each: rounding, which differs between processors, decides whom one key shows, and that one may be alike
+    masters = {
+        "wrong": [bytes([n]) * 32 for n in (0, 101, 102)],
+        "one bit off": [bytes([bit, *range(1, 32)]) for bit in (1, 2, 4)],
+    }
     anonymized = finished(case, seen(case, case.faces, backend.anonymize(case.faces, masks, right)), right)
     assert anonymized.shape == case.faces.shape and (anonymized - case.faces).abs().mean() > 0.01
     assert case.alike(case.faces, anonymized) < case.unlike
-    alike = {
-        name: case.alike(case.faces, seen(case, anonymized, backend.recover(anonymized, masks, keys)))
-        for name, keys in (("right", right), ("wrong", wrong), ("one bit off", near))
-    }
-    assert max(alike["wrong"], alike["one bit off"]) < case.unlike, alike
-    assert alike["right"] > max(alike["wrong"], alike["one bit off"], case.unlike) + case.gained, alike
+
+    def led(keys: list[FaceKey]) -> float:
+        return case.alike(case.faces, seen(case, anonymized, backend.recover(anonymized, masks, keys)))
+
+    alike = {name: mean(led(face_keys(case, master)) for master in some) for name, some in masters.items()}
+    worst, back = max(alike.values()), led(right)
+    assert worst < case.unlike, alike
+    assert back > max(worst, case.unlike) + case.gained, (back, alike)
 
 
 @pytest.mark.parametrize("direction", ["anonymize", "recover"])
