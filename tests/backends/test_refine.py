@@ -285,3 +285,27 @@ def test_a_chosen_face_stays_what_tells_it_from_the_others():
         return float(F.cosine_similarity(networks.recognizer(scene.drawn(w)[1], scene.frames), scene.itself))
 
     assert own(itself=50) > own() + 0.01
+
+
+def test_a_face_leaves_the_original_and_what_all_have_in_common_each_at_its_own_weight():
+    see = lambda faces, frames: F.normalize(F.adaptive_avg_pool2d(faces, 12).flatten(1), dim=1)  # noqa: E731
+    networks = replace(plain_networks(all_face), recognizer=see)
+    face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
+    people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
+    people[0][0, 0, 3], people[1][0, 0, 4] = 0.5, 0.5
+    nothing = dict.fromkeys(
+        ("colour", "landmarks", "expression", "gaze", "forehead", "layout", "hues", "face", "stay"), 0
+    )
+    alone = RefineParams(steps=9, side=64, leave=0, conditions=0, identity=0, shunned=0, common=0, itself=0, rising=1)
+    alone = replace(alone, **nothing)
+
+    def alike(**how) -> list[float]:
+        """To the original and to all who were tried, in the recognizer's eyes, in the end."""
+        scene = plain_scene(face, mask, networks, replace(alone, **how))
+        chosen = scene.best(people, (), networks.encoder(face), networks.mapper)
+        w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
+        return F.cosine_similarity(networks.recognizer(scene.drawn(w)[1], scene.frames), scene.known).tolist()
+
+    idle, shunned, common = alike(), alike(shunned=50), alike(common=50)
+    assert shunned[0] < idle[0] and common[1] < idle[1] and shunned != common
+    assert alike(common=50, shared=1) == alike(shunned=50, stranger=1) == idle  # near enough is let be
