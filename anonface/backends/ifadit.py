@@ -34,7 +34,7 @@ from anonface.backends.mending import mended
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import FEATURED, ONE, USUAL, CastParams, cast, strangers
 from anonface.backends.recognizer import frames
-from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, RefineParams, Scene, refine
+from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, RefineParams, Scene, in_mask, refine
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError
 from anonface.faces.blend import composite
@@ -42,11 +42,13 @@ from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.census import Census
 from anonface.models.critic import Critic, within
+from anonface.models.face_parser import glasses
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
 UNLIKE = 30.0  # nats of the critic's that a stranger's cosine to the seen face is worth
+BARE = 300.0  # and a nat of glasses that nobody wore, on all of the face
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
 COMPENSATION = Kind("compensation", 0.5, 0.25)
 # Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. Real faces have no more in
@@ -295,14 +297,15 @@ class IFADIT:
         """
         networks, small, cover = self.networks, shrink(face, self.resolution), shrink(mask, self.resolution)
         where = frames(mesh_in_crop(networks.landmarks, small))
-        known, people = networks.recognizer(small, where), []
+        known, worn, people = networks.recognizer(small, where), glasses(networks.parser(small)), []
         for code, features in zip(*strangers(hidden, KEPT, small, networks, self.keygen.mapping), strict=True):
             w = self.latents(watermark.without(face), code[None])
             w[:, :FEATURED] += features
             placed = mended(networks.generator.synthesize(w, self.resolution), small, cover, networks, features=True)
             shown = composite(small, placed, cover)
             alike = F.cosine_similarity(networks.recognizer(shown, where), known).clamp_min(0).sum()
-            people.append((float(within(networks.critic(shown), cover).sum() - UNLIKE * alike), w))
+            more = in_mask((glasses(networks.parser(shown)) - worn).clamp_min(0), cover, cover)
+            people.append((float(within(networks.critic(shown), cover).sum() - UNLIKE * alike - BARE * more), w))
         return max(people, key=lambda person: person[0])[1]
 
     def _compensated(self, base: Tensor, change: Tensor) -> Tensor:

@@ -54,7 +54,9 @@ COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 
 FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyond what the editor does, and how far
 TRIED = replace(USUAL, tried=4)  # a refined face has time for more
 # Of four, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
-AMONG_FEW = replace(CHOICE, natural=12.0, expression=1200.0, face=250.0, unlike=100.0, apart=600.0, sex=20.0)
+AMONG_FEW = replace(
+    CHOICE, natural=12.0, expression=1200.0, face=250.0, glasses=5000.0, near=200.0, unlike=100.0, apart=600.0, sex=20.0
+)
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 

@@ -26,7 +26,7 @@ from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper, PrincipalLatents
 from anonface.models.census import Census
 from anonface.models.critic import Critic, within
-from anonface.models.face_parser import like_odds
+from anonface.models.face_parser import glasses, like_odds
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN
@@ -57,20 +57,20 @@ class RefineParams:
     Only the first ``components`` coordinates of each move: what lies in the others hardly shows, but deceives encoders.
     ``stay`` draws them back to where they started.
 
-    ``identity`` pulls towards the target; nobody is pulled who was drawn as the target already, because more would
-    only bend a natural face. ``leave`` pushes away from whom the photo shows and from what all who were tried have in
-    common in it, hence another key's person too, as far as the target does; in the eyes of the recognizer ``shunned``
-    does so from the one, until the cosine is that of a ``stranger``, and ``common`` from the other, until it is what
-    may be ``shared``; ``itself`` holds there what tells the chosen one from the others. All three grow over the first
-    ``rising`` steps: a face fits first.
+    ``identity`` pulls towards the target; nobody is pulled who was drawn as the target already, because more would only
+    bend a natural face. ``leave`` pushes away from whom the photo shows and from what all who were tried have in common
+    in it, hence another key's person too, as far as the target does, and ``near``, squared, from the one alone until
+    the cosine is no more than ``far``; in the eyes of the recognizer ``shunned`` does so from the one, until the cosine
+    is that of a ``stranger``, and ``common`` from the other, until it is what may be ``shared``; ``itself`` holds there
+    what tells the chosen one from the others. All three grow over the first ``rising`` steps: a face fits first.
     ``conditions`` holds the code's kept coordinates, sex, age and skin tone, which weigh little in the cosine but much
     to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
     smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
     an iris; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid, ``hues`` on a finer one
-    what of them is not lightness: no patches where skin was. ``face`` wants face
-    wherever the mask is, as the parser sees it: no glasses, hair or background where the photo shows none; where a face
-    is ``mended`` (``mending.py``), only there where it will be seen. ``natural`` wants it to look as much like a photo
-    as the photo does, to the critic.
+    what of them is not lightness: no patches where skin was. ``face`` wants face wherever the mask is, as the parser
+    sees it: no glasses, hair or background where the photo shows none; where a face is ``mended`` (``mending.py``),
+    only there where it will be seen; ``glasses`` wants none where the photo has none. ``natural`` wants it to look as
+    much like a photo as the photo does, to the critic.
     """
 
     steps: int = 20
@@ -83,7 +83,9 @@ class RefineParams:
     stay: float = 2.0
     identity: float = 0.0
     leave: float = 9.0
-    shunned: float = 40.0
+    near: float = 100.0
+    far: float = 0.15
+    shunned: float = 20.0
     stranger: float = 0.0
     common: float = 20.0
     shared: float = 0.1
@@ -98,6 +100,7 @@ class RefineParams:
     layout: float = 0.5
     hues: float = 1500.0
     face: float = 15.0
+    glasses: float = 300.0
     natural: float = 1.0
     mended: bool = True
 
@@ -111,6 +114,7 @@ RESTORE = RefineParams(
     stay=0.5,
     identity=2.5,
     leave=2,
+    near=0,
     shunned=0,
     common=0,
     itself=0,
@@ -121,6 +125,7 @@ RESTORE = RefineParams(
     gaze=5,
     hues=0,
     face=1,
+    glasses=0,
     natural=0,
     mended=False,
 )
@@ -131,22 +136,23 @@ class ChoiceParams:
     """What counts, beside how well somebody fits the photo, when one of several people is chosen.
 
     More than in steps, which cannot take off glasses or make a man a woman without bending the face: how alike the face
-    is to the ``original``, how far off in its ``conditions``, ``landmarks`` and ``expression``, and where it is no
-    ``face``. ``unlike`` nobody, a face of the same pose without anybody's features: who is least like it is least like
-    another key's people, too. All of one key lie out the same way; to be unlike each other would lead them back.
-    ``near`` counts, squared, what of the cosine to the original is above ``far``: who is far enough need not be farther
-    still, who is not is hardly ever chosen. ``seen`` and ``apart`` are to the recognizer what ``near`` and ``unlike``
-    are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age`` are what a classifier of these alone sees: it
-    knows a beard, which the code hardly says.
+    is to the ``original``, how far off in its ``conditions``, ``landmarks`` and ``expression``, where it is no ``face``
+    and where it wears ``glasses``: who stands out often does. ``unlike`` nobody, a face of the same pose without
+    anybody's features: who is least like it is least like another key's people, too. All of one key lie out the same
+    way; to be unlike each other would lead them back. ``near`` counts, squared, what of the cosine to the original is
+    above ``far``: who is far enough need not be farther still, who is not is hardly ever chosen. ``seen`` and ``apart``
+    are to the recognizer what ``near`` and ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and
+    ``age`` are what a classifier of these alone sees: it knows a beard, which the code hardly says.
     """
 
     original: float = 30.0
-    near: float = 200.0
+    near: float = 1000.0
     far: float = 0.15
     conditions: float = 300.0
     landmarks: float = 2500.0
     expression: float = 6000.0
     face: float = 1000.0
+    glasses: float = 20000.0
     natural: float = 60.0
     odd: float = 80.0
     unlike: float = 1000.0
@@ -221,12 +227,14 @@ class Scene:
         loss = loss + (self.where * (_contrast(toned) - self.contrast).square()).sum()
         return loss + params.expression * (expression(found) - self.shapes).abs().mean()
 
-    def seen(self, toned: Tensor) -> tuple[Tensor, Tensor]:
-        """Where a render will be seen, [1, 1, side, side], and how unlike the photo's is what is
-        seen there, as the parser tells kinds apart, in nats a pixel of the mask."""
-        odds = like_odds(self.eyes.parser(toned), self.parsed)
+    def seen(self, toned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where a render will be seen, [1, 1, side, side], how unlike the photo's is what is seen there, as the parser
+        tells kinds apart, and how much more glasses are, both in nats a pixel of the mask."""
+        parsed = self.eyes.parser(toned)
+        odds = like_odds(parsed, self.parsed)
         seen = self.mask * (1 - skin_kept(odds, self.skin, self.mask)) if self.params.mended else self.mask
-        return seen, _not_face(odds, seen, self.mask)
+        worn = (glasses(parsed) - glasses(self.parsed)).clamp_min(0)
+        return seen, in_mask(F.softplus(-odds), seen, self.mask), in_mask(worn, seen, self.mask)
 
     def opinion(self, shown: Tensor) -> Tensor:
         """How much like a photo a face in it looks to the critic, in nats; without one 0."""
@@ -269,11 +277,11 @@ class Scene:
         scores, codes, looks = [], [], []
         for w in people:
             render, toned = self.drawn(w)
-            seen, not_face = self.seen(toned)
+            seen, not_face, worn = self.seen(toned)
             shown = composite(self.face, toned, seen)
             code, look = self._who(shown)
             found = mesh_in_crop(self.eyes.landmarks, toned)
-            score = self.misfit(render, toned) + choice.face * not_face
+            score = self.misfit(render, toned) + choice.face * not_face + choice.glasses * worn
             score = score - choice.natural * self.opinion(shown)
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
@@ -337,8 +345,8 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
         render, toned = scene.drawn(latents.to_w(start + pace * change))
         if step % PARSED_EVERY == 0:
-            visible, not_face = scene.seen(toned)
-            loss = PARSED_EVERY * params.face * not_face
+            visible, not_face, worn = scene.seen(toned)
+            loss = PARSED_EVERY * (params.face * not_face + params.glasses * worn)
         else:
             loss = toned.new_zeros(())
         placed = composite(scene.face, toned, visible)
@@ -347,7 +355,9 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
         shown = look(placed, step)
         code = eyes.encoder(shown)
         loss = loss + params.identity * (1 - F.cosine_similarity(code, target)).mean()
-        loss = loss + params.leave * (F.cosine_similarity(code, left) - near).clamp_min(0).sum()
+        alike = F.cosine_similarity(code, left)
+        loss = loss + params.leave * (alike - near).clamp_min(0).sum()
+        loss = loss + params.near * (alike[0] - params.far).clamp_min(0).square()
         if params.shunned or params.common or params.itself:
             rise = min(1.0, step / params.rising)
             seen = eyes.recognizer(shown, scene.frames)
@@ -408,10 +418,10 @@ def _above_brows(mesh: Tensor, mask: Tensor) -> Tensor:
     return forehead / forehead.sum((2, 3), keepdim=True).clamp_min(50.0)
 
 
-def _not_face(odds: Tensor, seen: Tensor, mask: Tensor) -> Tensor:
-    """Surprise, in nats a pixel of the mask, at what is seen and should not be, by its log odds [1, h, w]."""
-    cover, whole = (F.adaptive_avg_pool2d(x, odds.shape[-1])[:, 0] for x in (seen, mask))
-    return (F.softplus(-odds) * cover).sum() / whole.sum().clamp_min(1.0)
+def in_mask(fault: Tensor, seen: Tensor, mask: Tensor) -> Tensor:
+    """A fault of pixels, [1, h, w], summed where they are ``seen`` and divided by the mask's, each [1, 1, S, S]."""
+    cover, whole = (F.adaptive_avg_pool2d(x, fault.shape[-1])[:, 0] for x in (seen, mask))
+    return (fault * cover).sum() / whole.sum().clamp_min(1.0)
 
 
 def _contrast(picture: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ CLASSES = (
 FACE = tuple(CLASSES.index(name) for name in ("skin", "brows", "eyes", "nose", "lips"))  # what a mask is made of
 BARE = tuple(CLASSES.index(name) for name in ("ears", "neck"))  # skin beside the face
 HAIR = (CLASSES.index("hair"),)
+GLASSES = (CLASSES.index("glasses"),)
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,11 @@ class FaceParser(nn.Module):
 def face_odds(logits: Tensor) -> Tensor:
     """Log odds that a pixel is face, from class logits [B, classes, H, W] -> [B, H, W]."""
     return _odds(logits, FACE)
+
+
+def glasses(logits: Tensor) -> Tensor:
+    """How surely a pixel is glasses, in nats: 0 where it is not, from class logits [B, classes, H, W] -> [B, H, W]."""
+    return F.softplus(_odds(logits, GLASSES))
 
 
 def like_odds(logits: Tensor, photo: Tensor) -> Tensor:

@@ -15,9 +15,9 @@ from anonface.backends.refine import (
     _above_brows,
     _contrast,
     _eyes_and_mouth,
-    _not_face,
     apparent,
     expression,
+    in_mask,
     refine,
 )
 from anonface.faces.align import BROWS
@@ -71,14 +71,14 @@ def test_contrast_sees_a_dark_spot_and_no_even_light():
 
 
 def test_what_is_not_face_counts_where_it_is_seen_alone():
-    skin = torch.full((1, 32, 32), 9.0)
-    glasses = skin.clone()
-    glasses[:, 8:16] = -9.0
+    skin = torch.zeros(1, 32, 32)
+    hair = skin.clone()
+    hair[:, 8:16] = 9.0
     mask = torch.zeros(1, 1, 64, 64)
     mask[:, :, :40] = 1
     clean, worn, hidden = (
-        float(_not_face(odds, seen, mask))
-        for odds, seen in ((skin, mask), (glasses, mask), (glasses, mask.flip(2) * (1 - mask)))
+        float(in_mask(fault, seen, mask))
+        for fault, seen in ((skin, mask), (hair, mask), (hair, mask.flip(2) * (1 - mask)))
     )
     assert clean < 0.01 and hidden < 0.01 < 1 < worn
     assert abs(worn - 9 * 8 / 20) < 0.1  # nine nats on eight of the twenty rows
@@ -197,7 +197,7 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
     assert best(odd, people[::-1], natural=1) == 1 and best(odd, people[::-1], natural=-1) == 0
     liked = scene(nothing, lambda faces: 100 - 10 * F.avg_pool2d(faces[:, 0], 4))
     assert float(liked.artifice(face)) == float(liked.artifice(face - 0.1)) == 0  # as good as the photo is good enough
-    still = dict(leave=0, conditions=0, shunned=0, common=0, itself=0, face=0, natural=0)
+    still = dict(leave=0, near=0, conditions=0, shunned=0, common=0, itself=0, face=0, natural=0)
     params = replace(nothing, steps=3, **still)
     at_rest, led = (
         scene(one, taste).drawn(refine(people[1], torch.zeros(1, 448), scene(one, taste), networks.mapper))[0]
@@ -214,11 +214,43 @@ def test_what_the_photo_keeps_is_neither_asked_nor_seen():
 
     networks = plain_networks(parse)
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
-    seen, surprise = plain_scene(face, mask, networks, RefineParams(side=64)).seen(-face)
-    whole, more = plain_scene(face, mask, networks, RefineParams(side=64, mended=False)).seen(-face)
+    seen, surprise, _ = plain_scene(face, mask, networks, RefineParams(side=64)).seen(-face)
+    whole, more, _ = plain_scene(face, mask, networks, RefineParams(side=64, mended=False)).seen(-face)
     assert torch.equal(whole, mask) and float(seen.mean()) < 0.95 and float(surprise) < float(more)
     hair = plain_scene(-face, mask, networks, RefineParams(side=64))
     assert torch.equal(hair.seen(-face)[0], mask) and float(hair.seen(face)[0].mean()) < 0.95
+
+
+def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_them_off():
+    def parse(faces):  # what is darker than the photo may be glasses
+        logits = torch.full((len(faces), len(CLASSES), *faces.shape[-2:]), -99.0)
+        logits[:, CLASSES.index("skin")] = 0
+        logits[:, CLASSES.index("glasses")] = 9 * (0.1 - faces[:, 0])
+        return logits
+
+    networks, mask = plain_networks(parse), torch.ones(1, 1, 64, 64)
+    bare, people = torch.full((1, 3, 64, 64), 0.4), [torch.zeros(1, 17, 512) for _ in range(2)]
+    people[0][0, 0, 3], people[1][0, 0, 3] = -0.9, 0.2
+    nothing = RefineParams(side=64, steps=3, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    still = dict.fromkeys(("leave", "near", "conditions", "shunned", "common", "itself", "face", "natural"), 0)
+    nothing, zero = replace(nothing, mended=False, **still), {field.name: 0 for field in fields(ChoiceParams)}
+
+    def best(face, weight) -> int:
+        choice = ChoiceParams(**(zero | {"glasses": weight}))
+        return plain_scene(face, mask, networks, nothing).best(
+            people, (), networks.encoder(face), networks.mapper, choice
+        )
+
+    assert best(bare, 1) == 1 and best(bare, -1) == 0
+    assert best(-bare * 9, 1) == best(-bare * 9, -1) == 0  # whose photo wears them anyway: the first
+    worn = lambda params: float(  # noqa: E731
+        plain_scene(bare, mask, networks, nothing).seen(
+            plain_scene(bare, mask, networks, params).drawn(
+                refine(people[0], torch.zeros(1, 448), plain_scene(bare, mask, networks, params), networks.mapper)
+            )[1]
+        )[2]
+    )
+    assert worn(replace(nothing, glasses=30)) < worn(replace(nothing, glasses=0)) - 0.001
 
 
 def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
@@ -251,13 +283,14 @@ def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_know
     networks = plain_networks(all_face)
     w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
-    alone = RefineParams(steps=3, side=64, leave=0, conditions=0, identity=0, shunned=0, common=0, itself=0)
+    alone = RefineParams(steps=3, side=64, leave=0, near=0, conditions=0, identity=0, shunned=0, common=0, itself=0)
     led = lambda **how: refine(  # noqa: E731
         w, target, plain_scene(face, mask, networks, replace(alone, **how)), networks.mapper
     )
     idle = led()
     assert not torch.equal(led(identity=9), idle) and not torch.equal(led(shunned=9), idle)
     assert torch.equal(led(shunned=9, stranger=1), idle)  # who is a stranger is let be
+    assert not torch.equal(led(near=9), idle) and torch.equal(led(near=9, far=1), idle)  # and who is far enough
 
 
 def test_the_first_components_of_a_latent_alone_move():
@@ -274,7 +307,9 @@ def test_a_chosen_face_stays_what_tells_it_from_the_others():
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
     people[0][0, 0, 3], people[1][0, 0, 4] = 0.5, 0.5
-    alone = RefineParams(steps=5, side=64, leave=0, conditions=0, identity=0, shunned=0, common=0, itself=0, rising=1)
+    alone = RefineParams(
+        steps=5, side=64, leave=0, near=0, conditions=0, identity=0, shunned=0, common=0, itself=0, rising=1
+    )
 
     def own(**how) -> float:
         """How much of the chosen one's own the recognizer sees in the end."""
@@ -296,7 +331,9 @@ def test_a_face_leaves_the_original_and_what_all_have_in_common_each_at_its_own_
     nothing = dict.fromkeys(
         ("colour", "landmarks", "expression", "gaze", "forehead", "layout", "hues", "face", "stay"), 0
     )
-    alone = RefineParams(steps=9, side=64, leave=0, conditions=0, identity=0, shunned=0, common=0, itself=0, rising=1)
+    alone = RefineParams(
+        steps=9, side=64, leave=0, near=0, conditions=0, identity=0, shunned=0, common=0, itself=0, rising=1
+    )
     alone = replace(alone, **nothing)
 
     def alike(**how) -> list[float]:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anonface.models.face_parser import CLASSES, FACE, FaceParser, FaceParserParams, face_odds, like_odds
+from anonface.models.face_parser import CLASSES, FACE, FaceParser, FaceParserParams, face_odds, glasses, like_odds
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,12 @@ def test_face_odds_are_those_of_the_classes_together():
     share = logits.softmax(1)[:, list(FACE)].sum(1)
     assert torch.allclose(face_odds(logits), torch.logit(share))
     assert {CLASSES[i] for i in FACE} == {"skin", "brows", "eyes", "nose", "lips"}
+
+
+def test_glasses_are_told_in_nats():
+    logits = torch.randn(2, len(CLASSES), 3, 3, dtype=torch.float64)
+    share = logits.softmax(1)[:, CLASSES.index("glasses")]
+    assert torch.allclose(glasses(logits), -torch.log(1 - share)) and (glasses(logits) > 0).all()
 
 
 @pytest.mark.parametrize(
