@@ -8,6 +8,8 @@ import pytest
 # As the command line does it: threads wait awake for a moment, then sleep. Read when torch is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+if "PYTEST_XDIST_WORKER" in os.environ:  # a core for each
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """The default backend on real weights: contract, keys, settings."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -116,6 +118,19 @@ def test_where_nothing_can_be_read_the_face_itself_is(backend, faces):
     with torch.inference_mode():
         seen = backend.compensation(backend.networks.encoder(faces[:1])).double()
     assert torch.allclose(backend.lead(faces[:1], key), backend.flow.inverse(seen, backend.keygen([key])))
+
+
+def test_a_wrong_keys_stranger_wears_no_glasses_that_nobody_wore(backend, faces, masks, monkeypatch):
+    hidden = F.normalize(torch.randn(1, 448, generator=torch.Generator().manual_seed(8)), dim=1)
+
+    def shown(bare: int) -> torch.Tensor:
+        """Who is shown where all strangers but one wear glasses, as is said when they are looked at, after the face."""
+        looks = itertools.count(-1)
+        said = lambda logits: torch.full_like(logits[:, 0], 9.0 * (next(looks) not in (-1, bare)))  # noqa: E731
+        monkeypatch.setattr("anonface.backends.ifadit.glasses", said)
+        return backend._stranger(hidden, faces[:1], masks[:1])
+
+    assert not torch.equal(shown(0), shown(1)) and torch.equal(shown(1), shown(1))
 
 
 def test_an_unknown_backend_is_refused():
