@@ -42,7 +42,7 @@ from anonface.keys import FaceKey
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.census import Census
 from anonface.models.critic import Critic, within
-from anonface.models.face_parser import glasses
+from anonface.models.face_parser import new_glasses
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
@@ -297,15 +297,15 @@ class IFADIT:
         """
         networks, small, cover = self.networks, shrink(face, self.resolution), shrink(mask, self.resolution)
         where = frames(mesh_in_crop(networks.landmarks, small))
-        known, worn, people = networks.recognizer(small, where), glasses(networks.parser(small)), []
+        known, parsed, people = networks.recognizer(small, where), networks.parser(small), []
         for code, features in zip(*strangers(hidden, KEPT, small, networks, self.keygen.mapping), strict=True):
             w = self.latents(watermark.without(face), code[None])
             w[:, :FEATURED] += features
             placed = mended(networks.generator.synthesize(w, self.resolution), small, cover, networks, features=True)
             shown = composite(small, placed, cover)
             alike = F.cosine_similarity(networks.recognizer(shown, where), known).clamp_min(0).sum()
-            more = in_mask((glasses(networks.parser(shown)) - worn).clamp_min(0), cover, cover)
-            people.append((float(within(networks.critic(shown), cover).sum() - UNLIKE * alike - BARE * more), w))
+            worn = in_mask(new_glasses(networks.parser(shown), parsed), cover, cover)
+            people.append((float(within(networks.critic(shown), cover).sum() - UNLIKE * alike - BARE * worn), w))
         return max(people, key=lambda person: person[0])[1]
 
     def _compensated(self, base: Tensor, change: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper, PrincipalLatents
 from anonface.models.census import Census
 from anonface.models.critic import Critic, within
-from anonface.models.face_parser import glasses, like_odds
+from anonface.models.face_parser import like_odds, new_glasses
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN
@@ -233,8 +233,9 @@ class Scene:
         parsed = self.eyes.parser(toned)
         odds = like_odds(parsed, self.parsed)
         seen = self.mask * (1 - skin_kept(odds, self.skin, self.mask)) if self.params.mended else self.mask
-        worn = (glasses(parsed) - glasses(self.parsed)).clamp_min(0)
-        return seen, in_mask(F.softplus(-odds), seen, self.mask), in_mask(worn, seen, self.mask)
+        faults = F.softplus(-odds), new_glasses(parsed, self.parsed)
+        not_face, worn = (in_mask(fault, seen, self.mask) for fault in faults)
+        return seen, not_face, worn
 
     def opinion(self, shown: Tensor) -> Tensor:
         """How much like a photo a face in it looks to the critic, in nats; without one 0."""
@@ -328,7 +329,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
     eyes, params, left = scene.eyes, scene.params, scene.left
     if params.steps == 0:
         return w
-    near = (target * left).sum(1)
+    allowed = (target * left).sum(1)
     shunned, least = left.new_tensor([[params.shunned, params.common], [params.stranger, params.shared]])[
         :, : len(left)
     ]
@@ -356,7 +357,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
         code = eyes.encoder(shown)
         loss = loss + params.identity * (1 - F.cosine_similarity(code, target)).mean()
         alike = F.cosine_similarity(code, left)
-        loss = loss + params.leave * (alike - near).clamp_min(0).sum()
+        loss = loss + params.leave * (alike - allowed).clamp_min(0).sum()
         loss = loss + params.near * (alike[0] - params.far).clamp_min(0).square()
         if params.shunned or params.common or params.itself:
             rise = min(1.0, step / params.rising)

@@ -70,9 +70,11 @@ def face_odds(logits: Tensor) -> Tensor:
     return _odds(logits, FACE)
 
 
-def glasses(logits: Tensor) -> Tensor:
-    """How surely a pixel is glasses, in nats: 0 where it is not, from class logits [B, classes, H, W] -> [B, H, W]."""
-    return F.softplus(_odds(logits, GLASSES))
+def new_glasses(logits: Tensor, photo: Tensor) -> Tensor:
+    """By how much more surely a pixel is glasses than in the photo, in nats, at least 0; from class logits of both,
+    [B, classes, H, W] -> [B, H, W]."""
+    worn, before = (F.softplus(_odds(some, GLASSES)) for some in (logits, photo))
+    return (worn - before).clamp_min(0)
 
 
 def like_odds(logits: Tensor, photo: Tensor) -> Tensor:

@@ -243,14 +243,14 @@ def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_the
 
     assert best(bare, 1) == 1 and best(bare, -1) == 0
     assert best(-bare * 9, 1) == best(-bare * 9, -1) == 0  # whose photo wears them anyway: the first
-    worn = lambda params: float(  # noqa: E731
-        plain_scene(bare, mask, networks, nothing).seen(
-            plain_scene(bare, mask, networks, params).drawn(
-                refine(people[0], torch.zeros(1, 448), plain_scene(bare, mask, networks, params), networks.mapper)
-            )[1]
-        )[2]
-    )
-    assert worn(replace(nothing, glasses=30)) < worn(replace(nothing, glasses=0)) - 0.001
+
+    def worn(weight) -> float:
+        """How much of glasses there is after steps."""
+        scene = plain_scene(bare, mask, networks, replace(nothing, glasses=weight))
+        w = refine(people[0], torch.zeros(1, 448), scene, networks.mapper)
+        return float(scene.seen(scene.drawn(w)[1])[2])
+
+    assert worn(30) < worn(0) - 0.001
 
 
 def test_whoever_looks_of_another_sex_or_age_is_not_chosen():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anonface.models.face_parser import CLASSES, FACE, FaceParser, FaceParserParams, face_odds, glasses, like_odds
+from anonface.models.face_parser import CLASSES, FACE, FaceParser, FaceParserParams, face_odds, like_odds, new_glasses
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +34,12 @@ def test_face_odds_are_those_of_the_classes_together():
     assert {CLASSES[i] for i in FACE} == {"skin", "brows", "eyes", "nose", "lips"}
 
 
-def test_glasses_are_told_in_nats():
-    logits = torch.randn(2, len(CLASSES), 3, 3, dtype=torch.float64)
-    share = logits.softmax(1)[:, CLASSES.index("glasses")]
-    assert torch.allclose(glasses(logits), -torch.log(1 - share)) and (glasses(logits) > 0).all()
+def test_glasses_are_new_in_nats_where_the_photo_has_fewer():
+    logits, photo = torch.randn(2, 2, len(CLASSES), 9, 9, dtype=torch.float64)
+    worn, before = (-torch.log(1 - some.softmax(1)[:, CLASSES.index("glasses")]) for some in (logits, photo))
+    new, more = new_glasses(logits, photo), worn > before
+    assert more.any() and not more.all() and not new[~more].any()
+    assert torch.allclose(new[more], (worn - before)[more])
 
 
 @pytest.mark.parametrize(
