@@ -46,6 +46,8 @@ def test_a_small_onnx_network_computes_what_its_operations_say(arrays):
     x = F.linear((x + F.conv2d(x, a["deep"], padding=1, groups=4)).flatten(1), a["dense"], a["bias"])
     expected = F.batch_norm(x, a["mean"], a["variance"], a["scale"], a["shift"], eps=0.01)
     assert torch.allclose(graph(face), expected, atol=1e-4) and expected.std() > 0.1
+    named = Graph(read_onnx(model(NODES, arrays)), "code", "flat").every(face)
+    assert torch.equal(named[0], graph(face)) and named[1].shape == (2, named[1][0].numel())
     graph(face).sum().backward()
     assert face.grad is not None and face.grad.abs().max() > 0
 

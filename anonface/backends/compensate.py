@@ -21,6 +21,7 @@ from anonface.faces.blend import composite
 from anonface.models.identity import IdentityEncoder
 
 COORDINATES = 32  # of a latent's principal ones, the first
+LOOKED_EVERY = 2  # steps
 SLOW = 7  # px across, of the blur that fine detail does not survive, on a side of 256
 
 
@@ -90,8 +91,9 @@ def compensation(
             slow = F.avg_pool2d(error, SLOW, 1, SLOW // 2, count_include_pad=False)
             apart = apart + params.fine * (error - slow).abs()
         loss = (weight * apart).mean()
-        seen = networks.encoder(composite(face, toned, mask))
-        loss = loss + params.identity * (1 - F.cosine_similarity(seen, code)).mean()
+        if step % LOOKED_EVERY == 0:
+            seen = networks.encoder(composite(face, toned, mask))
+            loss = loss + LOOKED_EVERY * params.identity * (1 - F.cosine_similarity(seen, code)).mean()
         loss = loss + params.stay * change.square().mean()
         optimiser.zero_grad()
         loss.backward()

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from typing import TYPE_CHECKING, Protocol
 
 from anonface import weights
-from anonface.backends.arena import keep_large_buffers
-from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+from anonface.backends.arena import keep_large_buffers, multiplies_bfloat16_faster
+from anonface.models.mobile_stylegan import Details, MappingNetwork, MobileStyleGAN
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 FINEST_HEAD = 512  # px; it draws better than the smaller one, whose size a shrunk picture of it has
 GENERATOR_FILES = ("generator", "mapping", "generator-heads")
+
+
+class Sketch(Protocol):
+    """:meth:`MobileStyleGAN.synthesize`, or what comes near it."""
+
+    def __call__(self, w_plus: Tensor, size: int, details: Details | None = None) -> Tensor: ...
 
 
 def load_generator(device: torch.device | str = "cpu", heads: bool = True) -> MobileStyleGAN:
@@ -30,6 +38,20 @@ def load_generator(device: torch.device | str = "cpu", heads: bool = True) -> Mo
         state |= {f"heads.{name}": tensor for name, tensor in generator.heads.state_dict().items()}
     weights.fit(generator, state, source="generator")
     return generator.requires_grad_(False).eval().to(device)
+
+
+def sketching(generator: MobileStyleGAN, device: torch.device | str = "cpu") -> Sketch:
+    """``generator.synthesize`` for looks at a face while it is being made, in two thirds of the time where the device
+    multiplies bfloat16 faster, 50 dB from what it is in full. What is seen in the end is drawn in full."""
+    if not multiplies_bfloat16_faster(device):
+        return generator.synthesize
+    coarse = copy.deepcopy(generator).bfloat16()
+
+    def sketch(w_plus: Tensor, size: int, details: Details | None = None) -> Tensor:
+        some = {side: (a.bfloat16(), b.bfloat16()) for side, (a, b) in (details or {}).items()}
+        return coarse.synthesize(w_plus.bfloat16(), size, some).float()
+
+    return sketch
 
 
 def load_mapping(device: torch.device | str = "cpu") -> MappingNetwork:

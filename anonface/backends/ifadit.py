@@ -27,7 +27,7 @@ from anonface.backends import detail, veil, watermark
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.eyes import load_eyes, mesh_in_crop
-from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_generator, load_mapping
+from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_generator, load_mapping, sketching
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.mending import mended
@@ -148,9 +148,11 @@ class IFADIT:
             weights.load(module, name)
             module.requires_grad_(False).eval().to(self.device)
         self.flow.double().cpu()
+        generator = load_generator(self.device)
         self.networks = Networks(
             **vars(load_eyes(self.device)),
-            generator=load_generator(self.device),
+            generator=generator,
+            sketch=sketching(generator, self.device),
             mapper=mapper,
             census=census,
             inversion=inversion,
@@ -342,7 +344,7 @@ class IFADIT:
     def _scene(self, face: Tensor, mask: Tensor, params: RefineParams) -> Scene:
         networks = self.networks
         critic = networks.critic if params.natural else None
-        return Scene(face, mask, networks, networks.generator.synthesize, params, critic)
+        return Scene(face, mask, networks, networks.sketch, params, critic)
 
     def latents(self, face: Tensor, code: Tensor) -> Tensor:
         """M(z, E_Attr(X)) for one face."""

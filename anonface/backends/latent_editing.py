@@ -28,7 +28,7 @@ from anonface.backends.arena import keep_large_buffers
 from anonface.backends.base import Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.eyes import Eyes, load_eyes
-from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping
+from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping, sketching
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.mending import mended
@@ -65,12 +65,12 @@ class _Drawing:
     """What compensation looks through."""
 
     networks: FaceEditor
-    features: Features
+    sketch: Callable[[Tensor, int], Tensor]
     encoder: IdentityEncoder
 
     def draw(self, u: Tensor, side: int) -> Tensor:
         """Codes -> their face, with what is kept of the features."""
-        return self.networks.render(u, self.features, side)
+        return self.sketch(self.networks.encoder.to_latents(u), side)
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ class LatentEditingBackend(published.WithoutSettings):
         self.name = name
         self.device = torch.device(device)
         self.networks = networks.requires_grad_(False).eval().to(self.device)
+        self._sketch = sketching(self.networks.generator, self.device)
         self.mapping = mapping.requires_grad_(False).eval().to(self.device)
         self.looks = looks.requires_grad_(False).eval().to(self.device)
         self.compensating = CompensationParams(steps=STEPS)
@@ -175,8 +176,7 @@ class LatentEditingBackend(published.WithoutSettings):
         person = kept + share * F.pad(F.normalize(own, dim=0)[None], (KEPT, 0))
         likely = likeliest(person, small, casting.census, casting.eyes, self.mapping, TRIED)
         edits = [self._further(casting.census, codes, style) for style in likely]
-        draw = lambda w, side: networks.generator.synthesize(w, side, networks.editor.details(features))  # noqa: E731
-        scene = Scene(small, cover, casting.eyes, draw, DISGUISE, casting.critic)
+        scene = Scene(small, cover, casting.eyes, self._sketched(features), DISGUISE, casting.critic)
         people = [networks.encoder.to_latents(edit) for edit in edits]
         return edits[scene.best(people, (), kept, networks.encoder, AMONG_FEW)]
 
@@ -200,7 +200,7 @@ class LatentEditingBackend(published.WithoutSettings):
         """What recovery is to add to the codes that come back from the finished face, and to what they then draw."""
         base, features = self._led(shown, key)
         seen, small, cover = (shrink(x, SIDE) for x in (shown, face, mask))
-        drawing = _Drawing(self.networks, features, self.looks)
+        drawing = _Drawing(self.networks, self._sketched(features), self.looks)
         with torch.no_grad():
             begun = (self.networks.encoder(face)[0] - base)[..., :COORDINATES]
         change = compensation(base, small, cover, seen, drawing, self.compensating, begun)
@@ -259,6 +259,11 @@ class LatentEditingBackend(published.WithoutSettings):
 
     def _render(self, codes: Tensor, features: Features, side: int) -> Tensor:
         return shrink(self.networks.render(codes, features, max(FINEST_HEAD, side)), side)
+
+    def _sketched(self, features: Features) -> Callable[[Tensor, int], Tensor]:
+        """Latents and a side -> a sketch of their face, with what is kept of the features."""
+        details = self.networks.editor.details(features)
+        return lambda w, side: self._sketch(w, side, details)
 
     def _vectors(self, key: FaceKey) -> Tensor:
         """The key's vectors in the coordinates of the codes, [1, 3, 512]."""

@@ -41,7 +41,8 @@ SHAPED = slice(3, 10)  # latents of features
 SEX = 3.0  # how much more apparent sex counts than age and tone: what is between does not look like either
 CERTAIN = 3.0  # logit of sex from which on nobody is taken for the other
 AS_OLD = 5.0  # years by which two ages are the same
-PARSED_EVERY = 2  # steps: the parser costs half of what the generator does
+AT_ONCE = 4  # people at whom a network looks: on a CPU in two thirds of the time of one after the other
+SELDOM = 2  # the parser looks at one step, the critic at the next: each costs half of what the generator does
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
 EXPRESSIVE = (EYES[:16], EYES[16:], LIPS, INNER_LIPS)  # rows of the mesh: the rims of the eyes and of the mouth
 GAZE_GRID = 64  # cells along the side on which eyes and mouth are compared
@@ -59,18 +60,19 @@ class RefineParams:
 
     ``identity`` pulls towards the target; nobody is pulled who was drawn as the target already, because more would only
     bend a natural face. ``leave`` pushes away from whom the photo shows and from what all who were tried have in common
-    in it, hence another key's person too, as far as the target does, and ``near``, squared, from the one alone until
-    the cosine is no more than ``far``; in the eyes of the recognizer ``shunned`` does so from the one, until the cosine
-    is that of a ``stranger``, and ``common`` from the other, until it is what may be ``shared``; ``itself`` holds there
-    what tells the chosen one from the others. All three grow over the first ``rising`` steps: a face fits first.
-    ``conditions`` holds the code's kept coordinates, sex, age and skin tone, which weigh little in the cosine but much
-    to the eye. ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a
-    smile a smile. ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from
-    an iris; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid, ``hues`` on a finer one
-    what of them is not lightness: no patches where skin was. ``face`` wants face wherever the mask is, as the parser
-    sees it: no glasses, hair or background where the photo shows none; where a face is ``mended`` (``mending.py``),
-    only there where it will be seen; ``glasses`` wants none where the photo has none. ``natural`` wants it to look as
-    much like a photo as the photo does, to the critic.
+    in it, hence another key's person too, as far as the target does, and ``near`` from the one and ``parted`` from the
+    other, squared, until the cosine is no more than ``far``; in the eyes of the recognizer ``shunned`` does so from the
+    one, until the cosine is that of a ``stranger``, and ``common`` from the other, until it is what may be ``shared``;
+    ``itself`` holds there what tells the chosen one from the others, ``person`` does in the code. All of these grow
+    over the first ``rising`` steps: a face fits first. ``conditions`` holds the code's kept coordinates, sex, age and
+    skin tone, which weigh little in the cosine but much to the eye, the first ``sex`` times as much as the others.
+    ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile.
+    ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from an iris;
+    ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid, ``hues`` on a finer one what of
+    them is not lightness: no patches where skin was. ``face`` wants face wherever the mask is, as the parser sees it:
+    no glasses, hair or background where the photo shows none; where a face is ``mended`` (``mending.py``), only there
+    where it will be seen; ``glasses`` wants none where the photo has none. ``natural`` wants it to look as much like a
+    photo as the photo does, to the critic.
     """
 
     steps: int = 20
@@ -84,14 +86,17 @@ class RefineParams:
     identity: float = 0.0
     leave: float = 9.0
     near: float = 100.0
+    parted: float = 50.0
     far: float = 0.15
     shunned: float = 20.0
     stranger: float = 0.0
     common: float = 20.0
     shared: float = 0.1
     itself: float = 40.0
+    person: float = 60.0
     rising: int = 4
     conditions: float = 60.0
+    sex: float = 10.0
     colour: float = 8.0
     landmarks: float = 300.0
     expression: float = 240.0
@@ -115,10 +120,13 @@ RESTORE = RefineParams(
     identity=2.5,
     leave=2,
     near=0,
+    parted=0,
     shunned=0,
     common=0,
     itself=0,
+    person=0,
     conditions=10,
+    sex=SEX,
     colour=2.0,
     landmarks=80,
     expression=80,
@@ -159,7 +167,7 @@ class ChoiceParams:
     seen: float = 600.0
     stranger: float = 0.05
     apart: float = 500.0
-    sex: float = 40.0
+    sex: float = 60.0
     age: float = 20.0
 
 
@@ -169,9 +177,10 @@ CHOICE = ChoiceParams()
 @dataclass(frozen=True, kw_only=True)
 class Networks(Eyes):
     """Those, and the networks that draw it; the census knows whom, the inversion what stays of the photo, and the
-    critic whether it looks like one."""
+    critic whether it looks like one. ``sketch`` draws as the generator does, only faster (``generator.sketching``)."""
 
     generator: MobileStyleGAN
+    sketch: Draw
     mapper: LatentMapper
     census: Census
     inversion: InversionEncoder
@@ -179,7 +188,7 @@ class Networks(Eyes):
 
     def draw(self, u: Tensor, side: int) -> Tensor:
         """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1]."""
-        return self.generator.synthesize(self.mapper.to_w(u), side)
+        return self.sketch(self.mapper.to_w(u), side)
 
 
 class Scene:
@@ -209,7 +218,9 @@ class Scene:
         self.level = self.opinion(self.face)  # of the photo itself
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
-        self.itself: Tensor | None = None  # what of a chosen one is nobody else's, in the recognizer's eyes
+        # what of a chosen one is nobody else's, by codes and in the recognizer's eyes
+        self.person: Tensor | None = None
+        self.itself: Tensor | None = None
 
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The render of latents [1, n, 512], as it is and in the photo's colours, each [1, 3, side, side]."""
@@ -227,10 +238,11 @@ class Scene:
         loss = loss + (self.where * (_contrast(toned) - self.contrast).square()).sum()
         return loss + params.expression * (expression(found) - self.shapes).abs().mean()
 
-    def seen(self, toned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def seen(self, toned: Tensor, parsed: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Where a render will be seen, [1, 1, side, side], how unlike the photo's is what is seen there, as the parser
-        tells kinds apart, and how much more glasses are, both in nats a pixel of the mask."""
-        parsed = self.eyes.parser(toned)
+        tells kinds apart (``parsed``, unless it is still to be asked), and how much more glasses are, both in nats a
+        pixel of the mask."""
+        parsed = self.eyes.parser(toned) if parsed is None else parsed
         odds = like_odds(parsed, self.parsed)
         seen = self.mask * (1 - skin_kept(odds, self.skin, self.mask)) if self.params.mended else self.mask
         faults = F.softplus(-odds), new_glasses(parsed, self.parsed)
@@ -238,21 +250,12 @@ class Scene:
         return seen, not_face, worn
 
     def opinion(self, shown: Tensor) -> Tensor:
-        """How much like a photo a face in it looks to the critic, in nats; without one 0."""
-        return within(self.critic(shown), self.mask).sum() if self.critic else shown.new_zeros(())
+        """How much like photos faces in it, [B, 3, side, side], look to the critic, in nats: [B]; without one 0."""
+        return within(self.critic(shown), self.mask) if self.critic else shown.new_zeros(len(shown))
 
     def artifice(self, shown: Tensor) -> Tensor:
         """By how much less than the photo a face in it looks like one; at least 0."""
-        return (self.level - self.opinion(shown)).clamp_min(0)
-
-    def _who(self, shown: Tensor) -> tuple[Tensor, Tensor]:
-        """Whom a picture [1, 3, side, side] of the scene shows: the encoder's code and the recognizer's look."""
-        return self.eyes.encoder(shown), self.eyes.recognizer(shown, self.frames)
-
-    def _placed(self, w: Tensor) -> Tensor:
-        """The scene with the render of latents in the photo's place, [1, 3, side, side]."""
-        toned = self.drawn(w)[1]
-        return composite(self.face, toned, self.seen(toned)[0])
+        return (self.level - self.opinion(shown)).clamp_min(0).sum()
 
     @torch.no_grad()
     def best(
@@ -274,42 +277,43 @@ class Scene:
         Who would bring hair or glasses into the mask, or must be bent much, is left out so rather than corrected. From
         then on a face that is refined leaves what they all have in common as well.
         """
-        seems = self.eyes.apparent(self.face)[0]
-        scores, codes, looks = [], [], []
-        for w in people:
-            render, toned = self.drawn(w)
-            seen, not_face, worn = self.seen(toned)
-            shown = composite(self.face, toned, seen)
-            code, look = self._who(shown)
-            found = mesh_in_crop(self.eyes.landmarks, toned)
-            score = self.misfit(render, toned) + choice.face * not_face + choice.glasses * worn
-            score = score - choice.natural * self.opinion(shown)
+        eyes, frames, count = self.eyes, self.frames, len(people)
+        renders, toned = zip(*(self.drawn(w) for w in (*people, *nobody)), strict=True)
+        parsed = _in_turn(eyes.parser, toned)
+        seen, not_face, worn = zip(*map(self.seen, toned, parsed.split(1)), strict=True)
+        shown = [composite(self.face, *layers) for layers in zip(toned, seen, strict=True)]
+        codes, looks = _in_turn(eyes.encoder, shown), _in_turn(lambda some: eyes.recognizer(some, frames), shown)
+        seems, opinions = _in_turn(eyes.apparent, [self.face, *shown[:count]]), _in_turn(self.opinion, shown[:count])
+        scores = []
+        for i, w in enumerate(people):
+            found = mesh_in_crop(eyes.landmarks, toned[i])
+            score = self.misfit(renders[i], toned[i]) + choice.face * not_face[i] + choice.glasses * worn[i]
+            score = score - choice.natural * opinions[i]
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
-            score = score + choice.conditions * apparent(code, target).sum()
+            score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()
             score = score + choice.odd * latents.to_u(w[:, SHAPED])[..., :ODD].square().mean()
-            score = score + _otherwise(self.eyes.apparent(shown)[0], seems, choice)
+            score = score + _otherwise(seems[1 + i], seems[0], choice)
             alike, known = (
-                F.cosine_similarity(*pair).sum() for pair in ((code, self.left[:1]), (look, self.known[:1]))
+                F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (looks[i], self.known[0]))
             )
             score = score + choice.original * alike + choice.near * (alike - choice.far).clamp_min(0).square()
             scores.append(score + choice.seen * (known - choice.stranger).clamp_min(0).square())
-            codes.append(code)
-            looks.append(look)
         total = torch.stack(scores)
-        plain = zip(*(self._who(self._placed(w)) for w in nobody), strict=True) if nobody else ((), ())
-        for weight, each, ways in zip((choice.unlike, choice.apart), (codes, looks), plain, strict=True):
-            every = torch.cat(each)
+        for weight, each in ((choice.unlike, codes), (choice.apart, looks)):
+            every, plain = each.tensor_split([count])
             # of one alone nothing, to which the cosine is 0
-            others = torch.cat(ways).sum(0, keepdim=True) if nobody else every.sum(0, keepdim=True) - every
+            others = plain.sum(0, keepdim=True) if nobody else every.sum(0, keepdim=True) - every
             total = total + weight * F.cosine_similarity(every, others)
+        codes, looks = codes[:count], looks[:count]
         self.left, self.known = (
-            torch.cat([left[:1], F.normalize(torch.cat(every).mean(0, keepdim=True), dim=1)])
+            torch.cat([left[:1], F.normalize(every.mean(0, keepdim=True), dim=1)])
             for left, every in ((self.left, codes), (self.known, looks))
         )
         chosen = int(total.argmin())
         if len(looks) > 1:
-            self.itself = F.normalize(looks[chosen] - torch.cat(looks).mean(0, keepdim=True), dim=1)
+            self.itself = F.normalize(looks[chosen] - looks.mean(0, keepdim=True), dim=1)
+            self.person = F.normalize(codes[chosen] - codes.mean(0, keepdim=True), dim=1)
         return chosen
 
 
@@ -333,6 +337,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
     shunned, least = left.new_tensor([[params.shunned, params.common], [params.stranger, params.shared]])[
         :, : len(left)
     ]
+    apart = left.new_tensor([params.near, params.parted])[: len(left)]
     start = latents.to_u(w).detach()
     latent = torch.arange(w.shape[1], device=w.device)
     pace = torch.where(latent < COARSE, 1.0, params.fine)[None, :, None]
@@ -345,28 +350,29 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
         render, toned = scene.drawn(latents.to_w(start + pace * change))
-        if step % PARSED_EVERY == 0:
+        loss, parsed = toned.new_zeros(()), step % SELDOM == 0
+        if parsed:
             visible, not_face, worn = scene.seen(toned)
-            loss = PARSED_EVERY * (params.face * not_face + params.glasses * worn)
-        else:
-            loss = toned.new_zeros(())
+            loss = loss + SELDOM * (params.face * not_face + params.glasses * worn)
         placed = composite(scene.face, toned, visible)
-        if params.natural:
-            loss = loss + params.natural * scene.artifice(placed)
+        if params.natural and not parsed:
+            loss = loss + SELDOM * params.natural * scene.artifice(placed)
         shown = look(placed, step)
         code = eyes.encoder(shown)
         loss = loss + params.identity * (1 - F.cosine_similarity(code, target)).mean()
         alike = F.cosine_similarity(code, left)
         loss = loss + params.leave * (alike - allowed).clamp_min(0).sum()
-        loss = loss + params.near * (alike[0] - params.far).clamp_min(0).square()
+        loss = loss + (apart * (alike - params.far).clamp_min(0).square()).sum()
+        rise = min(1.0, step / params.rising)
+        if scene.person is not None:
+            loss = loss + rise * params.person * (1 - F.cosine_similarity(code, scene.person)).sum()
         if params.shunned or params.common or params.itself:
-            rise = min(1.0, step / params.rising)
             seen = eyes.recognizer(shown, scene.frames)
             known = F.cosine_similarity(seen, scene.known)
             loss = loss + rise * (shunned * (known - least).clamp_min(0)).sum()
             if scene.itself is not None:
                 loss = loss + rise * params.itself * (1 - F.cosine_similarity(seen, scene.itself)).sum()
-        loss = loss + params.conditions * apparent(code, target).mean()
+        loss = loss + params.conditions * apparent(code, target, params.sex).mean()
         loss = loss + scene.misfit(render, toned)
         loss = loss + params.stay * change.square().mean()
         optimiser.zero_grad()
@@ -374,6 +380,11 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
         optimiser.step()
         change = shared + shaping * shape + params.own * own
     return latents.to_w(start + pace * change.detach())
+
+
+def _in_turn(network: Callable[[Tensor], Tensor], pictures: Sequence[Tensor]) -> Tensor:
+    """What a network says of pictures [1, 3, side, side], [n, ...]."""
+    return torch.cat([network(some) for some in torch.cat(list(pictures)).split(AT_ONCE)])
 
 
 def apparent(codes: Tensor, wanted: Tensor, sex: float = SEX) -> Tensor:

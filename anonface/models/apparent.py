@@ -20,14 +20,14 @@ class Apparent(nn.Module):
 
     def __init__(self, classifier: GraphFile) -> None:
         super().__init__()
-        self._sex, self._age = (Graph(classifier, output).eval() for output in classifier.outputs)
+        self._network = Graph(classifier, *classifier.outputs).eval()
 
     def forward(self, faces: Tensor) -> Tensor:
         """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B, 2]."""
         view = (F.interpolate(faces, (self.SIDE, self.SIDE), mode="bilinear", antialias=True) + 1) * 127.5
-        share = self._age(view)  # of each year from 0
+        sex, share = self._network.every(view)  # the latter of each year from 0
         age = share @ torch.arange(share.shape[1], dtype=share.dtype, device=share.device)
-        return torch.stack([torch.logit(self._sex(view)[:, 0], eps=1e-3), age], dim=1)
+        return torch.stack([torch.logit(sex[:, 0], eps=1e-3), age], dim=1)
 
 
 class ApparentSex:

@@ -53,7 +53,7 @@ class FaceParser(nn.Module):
         self.classify = nn.Conv2d(p.width, p.classes, 1)
 
     def forward(self, crops: Tensor) -> Tensor:
-        x, taps = ((crops + 1) / 2 - self.backbone.mean) / self.backbone.std, []
+        x, taps = self.backbone.normalised(crops), []
         for i, block in enumerate(self.backbone.features):
             x = block(x)
             if i in self.TAPS:

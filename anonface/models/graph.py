@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -14,30 +14,35 @@ from anonface.conversion import GraphFile, Node
 class Graph(nn.Module):
     """Runs the operations of a :class:`~anonface.conversion.GraphFile` in order.
 
-    Input [B, 3, H, W] float32 in the range that the network expects; output the file's first output, or the one
-    named by ``output``, as [B, C, H, W] or [B, C].
+    Input [B, 3, H, W] float32 in the range that the network expects; output the file's first output, or those named,
+    each as [B, C, H, W] or [B, C].
     """
 
-    def __init__(self, file: GraphFile, output: str | None = None) -> None:
+    def __init__(self, file: GraphFile, *outputs: str) -> None:
         super().__init__()
         self._input = file.inputs[0]
-        self._output = output or file.outputs[0]
-        self._nodes = _needed(file.nodes, self._output)
+        self._outputs = outputs or file.outputs[:1]
+        self._nodes = _needed(file.nodes, self._outputs)
         used = {name for node in self._nodes for name in node.inputs}
         self._keys = {name: f"array_{i}" for i, name in enumerate(file.arrays) if name in used}
         for name, key in self._keys.items():
             self.register_buffer(key, torch.from_numpy(file.arrays[name].copy()), persistent=False)
 
     def forward(self, image: Tensor) -> Tensor:
+        """The first of the outputs."""
+        return self.every(image)[0]
+
+    def every(self, image: Tensor) -> tuple[Tensor, ...]:
+        """All of the outputs, in one pass."""
         values: dict[str, Tensor] = {self._input: image}
         values.update({name: getattr(self, key) for name, key in self._keys.items()})
         for node in self._nodes:
             values[node.output] = _OPERATIONS[node.op](node, *(values[name] for name in node.inputs))
-        return values[self._output]
+        return tuple(values[name] for name in self._outputs)
 
 
-def _needed(nodes: tuple[Node, ...], output: str) -> tuple[Node, ...]:
-    wanted, kept = {output}, []
+def _needed(nodes: tuple[Node, ...], outputs: Sequence[str]) -> tuple[Node, ...]:
+    wanted, kept = set(outputs), []
     for node in reversed(nodes):
         if node.output in wanted:
             wanted.update(node.inputs)

@@ -118,11 +118,18 @@ def plain_networks(parse) -> Networks:
         recognizer=lambda faces, frames: plain(faces),
         apparent=lambda faces: torch.zeros(len(faces), 2),
         generator=plain,
+        sketch=plain.synthesize,
         mapper=plain,
         census=Census(),
         inversion=InversionEncoder(),
         critic=Critic(),
     )
+
+
+# nobody is led anywhere, unless a test says whither
+UNLED = dict.fromkeys(
+    ("leave", "near", "parted", "identity", "shunned", "common", "itself", "person", "conditions"), 0.0
+)
 
 
 def plain_scene(face, mask, networks, params) -> Scene:
@@ -197,8 +204,7 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
     assert best(odd, people[::-1], natural=1) == 1 and best(odd, people[::-1], natural=-1) == 0
     liked = scene(nothing, lambda faces: 100 - 10 * F.avg_pool2d(faces[:, 0], 4))
     assert float(liked.artifice(face)) == float(liked.artifice(face - 0.1)) == 0  # as good as the photo is good enough
-    still = dict(leave=0, near=0, conditions=0, shunned=0, common=0, itself=0, face=0, natural=0)
-    params = replace(nothing, steps=3, **still)
+    params = replace(nothing, steps=3, face=0, natural=0, **UNLED)
     at_rest, led = (
         scene(one, taste).drawn(refine(people[1], torch.zeros(1, 448), scene(one, taste), networks.mapper))[0]
         for one in (params, replace(params, natural=1))
@@ -232,8 +238,10 @@ def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_the
     bare, people = torch.full((1, 3, 64, 64), 0.4), [torch.zeros(1, 17, 512) for _ in range(2)]
     people[0][0, 0, 3], people[1][0, 0, 3] = -0.9, 0.2
     nothing = RefineParams(side=64, steps=3, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
-    still = dict.fromkeys(("leave", "near", "conditions", "shunned", "common", "itself", "face", "natural"), 0)
-    nothing, zero = replace(nothing, mended=False, **still), {field.name: 0 for field in fields(ChoiceParams)}
+    nothing, zero = (
+        replace(nothing, mended=False, face=0, natural=0, **UNLED),
+        {field.name: 0 for field in fields(ChoiceParams)},
+    )
 
     def best(face, weight) -> int:
         choice = ChoiceParams(**(zero | {"glasses": weight}))
@@ -261,7 +269,7 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
     def best(*looks: tuple[float, float], **weights: float) -> int:
         """Of people who look so, to a photo of a woman of 40: a logit of sex, and years."""
         said = iter([(-3.0, 40.0), *looks])
-        networks = replace(plain_networks(all_face), apparent=lambda faces: torch.tensor([next(said)]))
+        networks = replace(plain_networks(all_face), apparent=lambda faces: torch.tensor([next(said) for _ in faces]))
         scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
         return scene.best(people, (), networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))
 
@@ -283,7 +291,7 @@ def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_know
     networks = plain_networks(all_face)
     w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
-    alone = RefineParams(steps=3, side=64, leave=0, near=0, conditions=0, identity=0, shunned=0, common=0, itself=0)
+    alone = RefineParams(steps=3, side=64, **UNLED)
     led = lambda **how: refine(  # noqa: E731
         w, target, plain_scene(face, mask, networks, replace(alone, **how)), networks.mapper
     )
@@ -303,46 +311,53 @@ def test_the_first_components_of_a_latent_alone_move():
 
 def test_a_chosen_face_stays_what_tells_it_from_the_others():
     see = lambda faces, frames: F.normalize(F.adaptive_avg_pool2d(faces, 12).flatten(1), dim=1)  # noqa: E731
-    networks = replace(plain_networks(all_face), recognizer=see)
+    read = lambda faces: F.pad(see(faces, None), (0, 16))  # noqa: E731
+    networks = replace(plain_networks(all_face), recognizer=see, encoder=read)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
     people[0][0, 0, 3], people[1][0, 0, 4] = 0.5, 0.5
-    alone = RefineParams(
-        steps=5, side=64, leave=0, near=0, conditions=0, identity=0, shunned=0, common=0, itself=0, rising=1
-    )
+    alone = RefineParams(steps=5, side=64, rising=1, **UNLED)
 
-    def own(**how) -> float:
-        """How much of the chosen one's own the recognizer sees in the end."""
+    def own(**how) -> tuple[float, float]:
+        """How much of the chosen one's own the recognizer sees in the end, and the code says."""
         scene = plain_scene(face, mask, networks, replace(alone, **how))
         chosen = scene.best(people, (), networks.encoder(face), networks.mapper)
         w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
-        assert scene.itself is not None
-        return float(F.cosine_similarity(networks.recognizer(scene.drawn(w)[1], scene.frames), scene.itself))
+        assert scene.itself is not None and scene.person is not None
+        shown = scene.drawn(w)[1]
+        seen = F.cosine_similarity(networks.recognizer(shown, scene.frames), scene.itself)
+        return float(seen), float(F.cosine_similarity(read(shown), scene.person))
 
-    assert own(itself=50) > own() + 0.01
+    idle = own()
+    assert own(itself=50)[0] > idle[0] + 0.01
+    assert own(person=50)[1] > idle[1] + 0.01
 
 
 def test_a_face_leaves_the_original_and_what_all_have_in_common_each_at_its_own_weight():
     see = lambda faces, frames: F.normalize(F.adaptive_avg_pool2d(faces, 12).flatten(1), dim=1)  # noqa: E731
-    networks = replace(plain_networks(all_face), recognizer=see)
+    read = lambda faces: F.pad(see(faces, None), (0, 16))  # noqa: E731
+    networks = replace(plain_networks(all_face), recognizer=see, encoder=read)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
     people[0][0, 0, 3], people[1][0, 0, 4] = 0.5, 0.5
     nothing = dict.fromkeys(
         ("colour", "landmarks", "expression", "gaze", "forehead", "layout", "hues", "face", "stay"), 0
     )
-    alone = RefineParams(
-        steps=9, side=64, leave=0, near=0, conditions=0, identity=0, shunned=0, common=0, itself=0, rising=1
-    )
+    alone = RefineParams(steps=9, side=64, rising=1, **UNLED)
     alone = replace(alone, **nothing)
 
     def alike(**how) -> list[float]:
-        """To the original and to all who were tried, in the recognizer's eyes, in the end."""
+        """To the original and to all who were tried, in the recognizer's eyes and by codes, in the end."""
         scene = plain_scene(face, mask, networks, replace(alone, **how))
         chosen = scene.best(people, (), networks.encoder(face), networks.mapper)
         w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
-        return F.cosine_similarity(networks.recognizer(scene.drawn(w)[1], scene.frames), scene.known).tolist()
+        shown = scene.drawn(w)[1]
+        seen = F.cosine_similarity(networks.recognizer(shown, scene.frames), scene.known)
+        return [*seen.tolist(), *F.cosine_similarity(read(shown), scene.left).tolist()]
 
     idle, shunned, common = alike(), alike(shunned=50), alike(common=50)
     assert shunned[0] < idle[0] and common[1] < idle[1] and shunned != common
     assert alike(common=50, shared=1) == alike(shunned=50, stranger=1) == idle  # near enough is let be
+    near, parted = alike(near=50), alike(parted=50)
+    assert near[2] < idle[2] and parted[3] < idle[3] and near != parted
+    assert alike(near=50, far=1) == alike(parted=50, far=1) == idle

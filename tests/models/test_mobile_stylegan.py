@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from anonface.backends.generator import load_generator, load_mapping
+from anonface.backends import generator as backend
+from anonface.backends.generator import load_generator, load_mapping, sketching
 from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams, haar, inverse_haar
 
 SAMPLES = json.loads((Path(__file__).parents[1] / "vectors" / "openvino.json").read_text())
@@ -52,6 +53,26 @@ def test_a_short_code_is_completed_by_its_last_latent(generator):
     full = torch.cat([w, w[:, -1:].expand(-1, 6, -1)], dim=1)
     with torch.inference_mode():
         assert torch.equal(generator.synthesize(w, 256), generator.synthesize(full, 256))
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_a_sketch_is_almost_what_the_generator_draws_and_leads_latents_the_same_way(
+    generator, latent, faster, monkeypatch
+):
+    monkeypatch.setattr(backend, "multiplies_bfloat16_faster", lambda device: faster)
+    sketch = sketching(generator)
+    views = []
+    for draw in (generator.synthesize, sketch):
+        w = latent[:, None].clone().requires_grad_()
+        image = draw(w, 256)
+        image[:, 0].square().mean().backward()
+        views.append((image.detach(), w.grad.flatten()))
+    (drawn, led), (sketched, way) = views
+    error = (drawn - sketched).square().mean()
+    assert sketched.dtype == torch.float32 and error < 4 * 10**-4.5  # 45 dB
+    assert bool(error > 0) is faster
+    assert torch.cosine_similarity(led, way, dim=0) > 0.99
+    assert next(generator.parameters()).dtype == torch.float32
 
 
 def test_a_size_without_head_is_refused(generator):
