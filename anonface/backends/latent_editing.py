@@ -48,7 +48,7 @@ from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEdit
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
 SIDE = 256  # px at which the networks look
-STEPS, RATE = 10, 0.2  # of a compensation, and how fast they go: few have to go far
+STEPS = 6  # of a compensation
 # What is said: of each code the first 16 coordinates where much survives, the next 16 beside the detail.
 COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
 FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyond what the editor does, and how far
@@ -120,7 +120,7 @@ class LatentEditingBackend(published.WithoutSettings):
         self._sketch = sketching(self.networks.generator, self.device)
         self.mapping = mapping.requires_grad_(False).eval().to(self.device)
         self.looks = looks.requires_grad_(False).eval().to(self.device)
-        self.compensating = CompensationParams(steps=STEPS, rate=RATE)
+        self.compensating = CompensationParams(steps=STEPS)
         self._said: Memory[tuple[Tensor | None, ...]] = Memory()
 
     @cached_property
