@@ -63,7 +63,7 @@ class RefineParams:
     in it, hence another key's person too, as far as the target does, and ``near`` from the one and ``parted`` from the
     other, squared, until the cosine is no more than ``far``; in the eyes of the recognizer ``shunned`` does so from the
     one, until the cosine is that of a ``stranger``, and ``common`` from the other, until it is what may be ``shared``;
-    ``itself`` holds there what tells the chosen one from the others, ``person`` does in the code. All of these grow
+    ``itself`` holds there what tells the chosen one from the others, ``person`` does in the code. The last four grow
     over the first ``rising`` steps: a face fits first. ``conditions`` holds the code's kept coordinates, sex, age and
     skin tone, which weigh little in the cosine but much to the eye, the first ``sex`` times as much as the others.
     ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile.

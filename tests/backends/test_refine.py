@@ -126,6 +126,16 @@ def plain_networks(parse) -> Networks:
     )
 
 
+def see(faces, frames=None):
+    """A recognizer that knows pictures by their colours in 12 by 12 cells."""
+    return F.normalize(F.adaptive_avg_pool2d(faces, 12).flatten(1), dim=1)
+
+
+def read(faces):
+    """An encoder that does."""
+    return F.pad(see(faces), (0, 16))
+
+
 # nobody is led anywhere, unless a test says whither
 UNLED = dict.fromkeys(
     ("leave", "near", "parted", "identity", "shunned", "common", "itself", "person", "conditions"), 0.0
@@ -238,10 +248,8 @@ def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_the
     bare, people = torch.full((1, 3, 64, 64), 0.4), [torch.zeros(1, 17, 512) for _ in range(2)]
     people[0][0, 0, 3], people[1][0, 0, 3] = -0.9, 0.2
     nothing = RefineParams(side=64, steps=3, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
-    nothing, zero = (
-        replace(nothing, mended=False, face=0, natural=0, **UNLED),
-        {field.name: 0 for field in fields(ChoiceParams)},
-    )
+    nothing = replace(nothing, mended=False, face=0, natural=0, **UNLED)
+    zero = {field.name: 0 for field in fields(ChoiceParams)}
 
     def best(face, weight) -> int:
         choice = ChoiceParams(**(zero | {"glasses": weight}))
@@ -279,6 +287,20 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
     assert best((1, 37), (1, 20), (1, 43), age=1) == 0
 
 
+def test_who_is_chosen_does_not_depend_on_how_many_are_looked_at_at_once(monkeypatch):
+    networks = replace(plain_networks(all_face), recognizer=see, encoder=read)
+    face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
+    people = list(torch.randn(9, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
+    chosen, left = [], []
+    for at_once in (1, 4, 9):
+        monkeypatch.setattr("anonface.backends.refine.AT_ONCE", at_once)
+        scene = plain_scene(face, mask, networks, RefineParams(side=64))
+        chosen.append(scene.best(people[:8], people[8:], networks.encoder(face), networks.mapper))
+        left.append(scene.left)
+    assert chosen[0] == chosen[1] == chosen[2] != 0
+    assert torch.allclose(left[0], left[1], atol=1e-6) and torch.allclose(left[0], left[2], atol=1e-6)
+
+
 def test_sex_counts_more_than_tone():
     code = torch.zeros(1, 448)
     other, darker = code.clone(), code.clone()
@@ -310,8 +332,6 @@ def test_the_first_components_of_a_latent_alone_move():
 
 
 def test_a_chosen_face_stays_what_tells_it_from_the_others():
-    see = lambda faces, frames: F.normalize(F.adaptive_avg_pool2d(faces, 12).flatten(1), dim=1)  # noqa: E731
-    read = lambda faces: F.pad(see(faces, None), (0, 16))  # noqa: E731
     networks = replace(plain_networks(all_face), recognizer=see, encoder=read)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
@@ -334,8 +354,6 @@ def test_a_chosen_face_stays_what_tells_it_from_the_others():
 
 
 def test_a_face_leaves_the_original_and_what_all_have_in_common_each_at_its_own_weight():
-    see = lambda faces, frames: F.normalize(F.adaptive_avg_pool2d(faces, 12).flatten(1), dim=1)  # noqa: E731
-    read = lambda faces: F.pad(see(faces, None), (0, 16))  # noqa: E731
     networks = replace(plain_networks(all_face), recognizer=see, encoder=read)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
