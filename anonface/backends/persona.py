@@ -70,7 +70,7 @@ class CastParams:
 
 
 USUAL = CastParams()
-ONE = CastParams(likely=64, tried=1, exchanges=(BOLD,))  # nobody looks whether he fits
+ONE = CastParams(styles=2048, likely=32, tried=1, exchanges=(BOLD,))  # nobody looks whether he fits
 COMPANY = CastParams(styles=512, likely=12, tried=12)  # of a stranger: among whom it is told what people have in common
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from anonface.faces.align import crop_to_photo, index_matrix, side_of, transform
 from anonface.faces.detect import Pixels, Points
-from anonface.faces.parse import Mask
+from anonface.faces.parse import Mask, grown
 
 BORDER = 0.04  # width of the soft border, as a share of the face's mean diameter
 THIN = 0.3  # width of the border about narrow things, as a share of that
@@ -42,9 +42,8 @@ def soften(mask: Mask) -> Mask:
     width = max(1.0, BORDER * math.sqrt(float(mask.sum()) * 4 / math.pi))
     inside = (mask > 0.5).astype(np.uint8)
     reach = round(width)
-    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
     # The depth of a pixel in the mask, counted from the picture's edge too, so that a mask that is cut there ends soft.
-    closed = np.asarray(cv2.morphologyEx(np.pad(inside, 2 * reach), cv2.MORPH_CLOSE, disc), np.uint8)
+    closed = 1 - grown(1 - grown(np.pad(inside, 2 * reach), reach), reach)
     closed = closed[2 * reach : -2 * reach, 2 * reach : -2 * reach]
     soft = _ramp(closed, width) * _ramp(inside, THIN * width)
     return np.asarray(soft * inside, np.float32)

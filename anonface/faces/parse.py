@@ -78,8 +78,14 @@ def with_rim(mask: Mask, crop: Pixels) -> Mask:
     shares = _parsed(crop)[1][[*FACE, *BARE, *HAIR]].sum(0)
     beside = cv2.resize(shares, (side, side)) > 0.5
     reach = round(RIM * math.sqrt(float(mask.sum()) * 4 / math.pi))
-    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
-    return np.maximum(mask, cv2.dilate(mask, disc) * beside)
+    return np.maximum(mask, grown(mask.astype(np.uint8), reach) * beside)
+
+
+def grown(inside: NDArray[np.uint8], reach: int) -> NDArray[np.uint8]:
+    """A mask of 0 and 1, and what lies within ``reach`` px of it: dilated by a disc, in a time that does not grow with
+    the disc."""
+    away = cv2.distanceTransform(1 - inside, cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
+    return (away <= reach).astype(np.uint8)
 
 
 def hides_eyes(mask: Mask, landmarks: Points) -> bool:
