@@ -34,7 +34,17 @@ from anonface.backends.mending import mended
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import FEATURED, ONE, USUAL, CastParams, cast, strangers
 from anonface.backends.recognizer import frames
-from anonface.backends.refine import CHOICE, DISGUISE, RESTORE, Networks, RefineParams, Scene, in_mask, refine
+from anonface.backends.refine import (
+    CHOICE,
+    DISGUISE,
+    RESTORE,
+    Networks,
+    RefineParams,
+    Scene,
+    in_mask,
+    otherwise,
+    refine,
+)
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError
 from anonface.faces.blend import composite
@@ -293,13 +303,15 @@ class IFADIT:
 
     @torch.no_grad()
     def _stranger(self, hidden: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-        """Latents of whom a wrong key shows: who looks like a photo in the seen face's place, and unlike that face.
+        """Latents of whom a wrong key shows: who looks like a photo in the seen face's place, of its sex and about its
+        age, and unlike that face.
 
         That has the original's surroundings: who looks like the one often looks like the other.
         """
         networks, small, cover = self.networks, shrink(face, self.resolution), shrink(mask, self.resolution)
         where = frames(mesh_in_crop(networks.landmarks, small))
         known, parsed, people = networks.recognizer(small, where), networks.parser(small), []
+        seems, choice = networks.apparent(small)[0], self.choice
         for code, features in zip(*strangers(hidden, KEPT, small, networks, self.keygen.mapping), strict=True):
             w = self.latents(watermark.without(face), code[None])
             w[:, :FEATURED] += features
@@ -307,7 +319,9 @@ class IFADIT:
             shown = composite(small, placed, cover)
             alike = F.cosine_similarity(networks.recognizer(shown, where), known).clamp_min(0).sum()
             worn = in_mask(new_glasses(networks.parser(shown), parsed), cover, cover)
-            people.append((float(within(networks.critic(shown), cover).sum() - UNLIKE * alike - BARE * worn), w))
+            other = otherwise(networks.apparent(shown)[0], seems, choice) / choice.natural
+            likely = within(networks.critic(shown), cover).sum() - UNLIKE * alike - BARE * worn - other
+            people.append((float(likely), w))
         return max(people, key=lambda person: person[0])[1]
 
     def _compensated(self, base: Tensor, change: Tensor) -> Tensor:

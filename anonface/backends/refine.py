@@ -214,7 +214,8 @@ class Scene:
         self.hues = _hues(self.face, self.mask)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.frames = frames(self.mesh)
-        self.skin, self.parsed = skin_of(self.mesh, params.side), eyes.parser(self.face)
+        self.parsed = eyes.parser(self.face)
+        self.skin = skin_of(self.mesh, self.parsed, params.side)
         self.level = self.opinion(self.face)  # of the photo itself
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
@@ -293,7 +294,7 @@ class Scene:
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()
             score = score + choice.odd * latents.to_u(w[:, SHAPED])[..., :ODD].square().mean()
-            score = score + _otherwise(seems[1 + i], seems[0], choice)
+            score = score + otherwise(seems[1 + i], seems[0], choice)
             alike, known = (
                 F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (looks[i], self.known[0]))
             )
@@ -393,7 +394,7 @@ def apparent(codes: Tensor, wanted: Tensor, sex: float = SEX) -> Tensor:
     return off.sum(1) + (sex - 1) * off[:, CONDITIONS["sex"]].sum(1)
 
 
-def _otherwise(seems: Tensor, photo: Tensor, choice: ChoiceParams) -> Tensor:
+def otherwise(seems: Tensor, photo: Tensor, choice: ChoiceParams) -> Tensor:
     """How much less somebody looks of the photo's sex, and how much older or younger, than is tolerated; each told as
     the logit of "male" and years, [2]."""
     (sex, age), (wanted, years) = seems, photo

@@ -41,6 +41,8 @@ RIM = 0.06  # of a face's mean diameter: how much about it may change with it
 SPECK = 0.003  # of the outline's area: what is smaller is neither face nor occluder
 LENS = (0.8, 0.55)  # semi-axes, in widths of an eye, of the part of a lens through which it is seen
 CLEAR = 0.6  # a lens at least this share as light as the face is one to see through
+WORN, WORN_BELOW = 0.07, 0.06  # least shares that glasses cover of a face, and that lie below the eyes of them
+ABOUT = 0.04  # of the side: how far a brow may reach beyond its landmarks
 FLOATING = ("hair", "glasses")  # what may lie amid a face without reaching its rim
 
 NOSE_BRIDGE = 168
@@ -199,11 +201,15 @@ def _trained_mask(crop: Pixels, landmarks: Points) -> Mask:
     from anonface.models.face_parser import CLASSES, FACE
 
     pixels, shares = _parsed(crop)
-    side = len(pixels)
-    floating = shares[[CLASSES.index(name) for name in FLOATING]].sum(0)
-    sums = (shares[list(FACE)].sum(0), floating, shares[CLASSES.index("glasses")])
-    faith, floats, glasses = (cv2.resize(share, (side, side)) for share in sums)
+    side, worn = len(pixels), CLASSES.index("glasses")
     points = landmarks[:, :2] * (side / len(crop))
+    if not _worn(cv2.resize(shares[worn], (side, side)) > 0.5, points):
+        # about the eyes what they are next likeliest to be; a strand of hair elsewhere
+        shares[CLASSES.index("hair")] += shares[worn] * (1 - _about_eyes(landmarks[:, :2] / len(crop), shares[worn]))
+        shares[worn] = 0
+        shares /= shares.sum(0)
+    sums = (shares[list(FACE)].sum(0), shares[[CLASSES.index(name) for name in FLOATING]].sum(0), shares[worn])
+    faith, floats, glasses = (cv2.resize(share, (side, side)) for share in sums)
     faith[_clear_lenses(pixels, points, glasses > 0.5, faith > 0.5)] = 1
     oval = _polygon(points[NOSE_TIP] + (outline(points) - points[NOSE_TIP]) * TRAINED_REACH, side)
     mask = cv2.GaussianBlur(oval, (0, 0), 1) * faith
@@ -239,6 +245,24 @@ def _clear_lenses(
         if lens.any() and face.any() and light[lens].mean() >= CLEAR * np.median(light[face]):
             lenses |= lens
     return lenses
+
+
+def _worn(glasses: NDArray[np.bool_], points: Points) -> bool:
+    """Whether what is called glasses can be some: they reach below the eyes, and cover more than shadows of brows do,
+    or the edge of a fringe."""
+    down, across = np.indices(glasses.shape) + 0.5
+    (x, y), (other_x, other_y) = ((points[rows, 0].mean(), points[rows, 1].max()) for rows in (EYES[:16], EYES[16:]))
+    below = down > y + (other_y - y) * (across - x) / max(other_x - x, 1)
+    oval = _polygon(outline(points), len(glasses)) > 0
+    glasses = glasses & oval
+    return bool(glasses.sum() > WORN * oval.sum() and glasses[below].sum() > WORN_BELOW * glasses.sum())
+
+
+def _about_eyes(points: Points, like: Mask) -> Mask:
+    """1 within ABOUT of eyes and brows, of landmarks in shares of the side; as large as ``like``."""
+    side = len(like)
+    hull = _hull(points[BROWS + EYES] * side, side)
+    return grown(hull.astype(np.uint8), round(ABOUT * side)).astype(np.float32)
 
 
 def _plausible(mask: Mask, floats: Mask, oval: Mask, speck: float) -> Mask:

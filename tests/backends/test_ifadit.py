@@ -133,6 +133,23 @@ def test_a_wrong_keys_stranger_wears_no_glasses_that_nobody_wore(backend, faces,
     assert not torch.equal(shown(0), shown(1)) and torch.equal(shown(1), shown(1))
 
 
+def test_a_wrong_keys_stranger_is_of_the_seen_faces_sex_and_age(backend, faces, masks, monkeypatch):
+    hidden = F.normalize(torch.randn(1, 448, generator=torch.Generator().manual_seed(8)), dim=1)
+
+    def shown(alike: int) -> torch.Tensor:
+        """Who is shown where all strangers but one are said to look otherwise than the face that is seen."""
+        looks, own = itertools.count(), backend.networks.apparent(faces[:1])[0]
+
+        def said(seems, photo, choice):
+            assert choice.sex and choice.age and torch.equal(photo, own) and not torch.equal(seems, own)
+            return torch.tensor(1e5 * (next(looks) != alike))
+
+        monkeypatch.setattr("anonface.backends.ifadit.otherwise", said)
+        return backend._stranger(hidden, faces[:1], masks[:1])
+
+    assert not torch.equal(shown(0), shown(1)) and torch.equal(shown(1), shown(1))
+
+
 def test_an_unknown_backend_is_refused():
     with pytest.raises(UsageError, match="no backend 'deepfake'"):
         build("deepfake", torch.device("cpu"))

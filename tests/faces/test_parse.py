@@ -5,10 +5,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from anonface.errors import UsageError, WeightsError
 from anonface.faces import align, parse
 from anonface.faces.detect import Pixels, Points
+from anonface.models.face_parser import CLASSES
 
 SIZE = 256
 
@@ -200,6 +202,35 @@ def test_eyes_are_face_behind_clear_lenses_but_not_behind_dark_ones(landmarks: P
 def test_an_eye_that_no_glasses_cover_stays_as_the_parser_saw_it(landmarks: Points) -> None:
     pixels, face = np.full((SIZE, SIZE, 3), 180, np.uint8), np.ones((SIZE, SIZE), bool)
     assert not parse._clear_lenses(pixels, landmarks[:, :2], ~face, face).any()
+
+
+def test_glasses_reach_below_the_eyes_and_shadows_of_brows_do_not(
+    crop: Pixels, landmarks: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = SIZE // 2
+    rows, columns = np.indices((side, side)) + 0.5
+    lids, brows = landmarks[align.EYES, 1].max() / 2, landmarks[parse.BROWS, 1].min() / 2
+    left, right = (landmarks[parse.BROWS, 0].min() / 2, landmarks[parse.BROWS, 0].max() / 2)
+    across = (columns > left) & (columns < right)
+    shadow = across & (rows > brows) & (rows < lids - 3)
+    glasses = across & (rows > brows) & (rows < lids + 8)
+    strand = (abs(columns - (left + right) / 2) < 3) & (rows < brows - 8)
+
+    def mask(seen: NDArray[np.bool_]) -> parse.Mask:
+        """Of a face that is all skin, save where glasses are seen; in doubt the parser takes them for skin."""
+        shares = np.zeros((len(CLASSES), side, side), np.float32)
+        shares[CLASSES.index("skin")] = 0.25
+        shares[CLASSES.index("glasses")] = 0.75 * seen
+        shares /= shares.sum(0)
+        monkeypatch.setattr(parse, "_parsed", lambda crop: (crop, shares))
+        return parse.face_mask(crop, landmarks, SIZE)
+
+    plain, eyes = mask(np.zeros_like(shadow)), landmarks[align.EYES]
+    middle = np.array([landmarks[168, :2]])  # between the eyes, where no lens is
+    assert at(plain, eyes).all() and np.array_equal(mask(shadow), plain)
+    assert not at(mask(glasses), middle).any()
+    hair = cv2.resize(strand.astype(np.float32), (SIZE, SIZE)) > 0.9
+    assert plain[hair].any() and not mask(shadow | strand)[hair].any()
 
 
 def test_whose_eyes_a_mask_leaves_out(landmarks: Points) -> None:
