@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anonface.backends.latent_editing import ENCODER
+from anonface.backends.tones import match_tones
 from anonface.faces.blend import composite
 from anonface.models.attributes import MobileNetV2Features, perceptual
 from anonface.models.discriminator import Discriminator
@@ -350,6 +351,64 @@ class EditingObjective(Objective):
         hidden = [rounded(composite(faces, self.networks(faces, key, SIDE), mask)) for key in keys]
         back = [composite(hidden[0], self.networks(hidden[0], key, SIDE), mask) for key in keys]
         return tile([faces, *hidden, *back])
+
+
+class RetentionObjective(Objective):
+    """Trains the attention that keeps what no latent holds (MAAR, ARM), and how strongly its maps enter the generator.
+
+    What is to be drawn is known here. About a face, and where something hides it, that is the picture looked at; of the
+    face itself what its codes draw without maps, in the picture's light, for through maps nobody shall be known. Half
+    of a batch are photos whose face becomes somebody else's; the others are such pictures, whose face becomes the
+    original's again.
+    """
+
+    BEGIN = 0.05  # strength of the maps at first: at 0 nothing of what attends would be heard
+    PIXELS = 3.5  # beside 1 of what is perceived, as in both papers' first stage
+
+    def __init__(self, editing: EditingObjective) -> None:
+        self.editing = editing
+        with torch.no_grad():
+            editing.networks.editor.strength.clamp_(min=self.BEGIN)
+
+    def modules(self) -> dict[str, nn.Module]:
+        return self.editing.modules()
+
+    def deployable(self) -> dict[str, dict[str, Tensor]]:
+        return self.editing.deployable()
+
+    def sheet(self) -> NDArray | None:
+        return self.editing.sheet()
+
+    def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
+        networks, features = self.editing.networks, self.editing.teachers.features
+        faces, covers = self.editing.faces.pairs(self.editing.batch, rng)
+        with torch.no_grad():
+            codes, seen, wanted = self.wanted(faces, rng)
+        render = networks.render(codes, seen, SIDE)
+        error = (render - wanted).abs()
+        return {
+            "perceived": perceptual(features, render, wanted),
+            "pixels": self.PIXELS * error.mean(),
+            "covers": (error * covers).sum() / (3 * covers.sum()).clamp_min(1.0),
+        }
+
+    def wanted(self, faces: Tensor, rng: torch.Generator) -> tuple[Tensor, Features, Tensor]:
+        """Codes, features of what is looked at, and what the two together are to draw, of faces [B, 3, S, S]."""
+        networks, half = self.editing.networks, len(faces) // 2
+        mask = self.editing.teachers.mask(faces)
+        own, _ = networks.encoder(faces)
+        codes = networks.disguise(own, draw_key_vectors(self.editing.mapping, networks.encoder, len(faces), rng))
+        hidden = self._inside(codes, faces, mask)
+        pictures = torch.cat([faces[:half], rounded(hidden[half:])])
+        codes = torch.cat([codes[:half], own[half:]])
+        back = self._inside(own[half:], pictures[half:], mask[half:])
+        return codes, networks.encoder(recompressed(pictures, rng))[1], torch.cat([hidden[:half], back])
+
+    def _inside(self, codes: Tensor, pictures: Tensor, mask: Tensor) -> Tensor:
+        """Pictures with the faces that codes draw without maps, in the pictures' light."""
+        networks = self.editing.networks
+        render = networks.generator.synthesize(networks.encoder.to_latents(codes), SIDE)
+        return composite(pictures, match_tones(render, pictures, mask), mask)
 
 
 class DBAFObjective(EditingObjective):

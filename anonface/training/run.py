@@ -47,6 +47,7 @@ from anonface.training.latent_editing import (
     EditingObjective,
     HFORDObjective,
     InversionObjective,
+    RetentionObjective,
     Teachers,
 )
 from anonface.training.loop import LoopSettings, Objective, Then, train
@@ -252,11 +253,12 @@ def _editing(what: str) -> Callable[[Request, Progress], tuple[Objective, LoopSe
             teachers,
             CoveredPool(generator, mapping, teachers.parser, request.faces, max(1, batch // 8)),
             Discriminator().to(request.device),
-            first_stage=(READ[what] + settings.steps) // 2,
+            first_stage=(KEPT[what] + settings.steps) // 2,
             batch=batch,
         )
         reader, bank = _trained_reader(request, progress)
-        return Then(ReadEditing(objective, reader, bank, _encoded(objective, bank)), objective, READ[what]), settings
+        read, kept = ReadEditing(objective, reader, bank, _encoded(objective, bank)), RetentionObjective(objective)
+        return Then(Then(read, kept, READ[what]), objective, KEPT[what]), settings
 
     return recipe
 
@@ -363,8 +365,9 @@ PACES = {
     "diffusion": ((16, 8_000), (128, 100_000)),
     "sharpener": ((8, 1_800), (32, 40_000)),
     "inversion": ((4, 1_200), (32, 40_000)),
-    "dbaf": ((2, 600), (16, 60_000)),
-    "hford": ((2, 600), (16, 60_000)),
+    "dbaf": ((4, 1_200), (16, 60_000)),
+    "hford": ((4, 1_200), (16, 60_000)),
 }
 CENSUS = "census"  # fitted, not trained step by step
 READ = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # of these the first, which look through the reader
+KEPT = {"dbaf": 1_200, "hford": 1_200}  # and up to which from there the maps are trained alone

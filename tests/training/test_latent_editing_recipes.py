@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.latent_editing import EDITORS, ENCODER
+from anonface.backends.tones import match_tones
 from anonface.errors import WeightsError
 from anonface.models.attributes import MobileNetV2Features
 from anonface.models.dbaf import DBAF, DBAFParams
@@ -33,13 +35,14 @@ from anonface.training.latent_editing import (
     EditingObjective,
     HFORDObjective,
     InversionObjective,
+    RetentionObjective,
     Teachers,
     _covered,
     draw_key_vectors,
 )
 from anonface.training.loop import LoopSettings, Objective, Then, step_generator, train
 from anonface.training.reading import TONES, LatentReader, ReadEditing
-from anonface.training.run import READ, RECIPES, Request, train_command
+from anonface.training.run import KEPT, READ, RECIPES, Request, train_command
 
 SIZE = 8  # numbers of a code, and channels of the generator
 OBJECTIVES = {"dbaf": DBAFObjective, "hford": HFORDObjective}
@@ -251,6 +254,33 @@ def test_the_encoder_learns_codes_and_looks(teachers: Teachers) -> None:
     assert losses["codes"] < before
 
 
+def test_maps_are_taught_what_surrounds_a_face_and_not_who_it_is(editing: EditingObjective) -> None:
+    torch.nn.init.zeros_(editing.networks.editor.strength)
+    training = RetentionObjective(editing)
+    editor = editing.networks.editor
+    assert (editor.strength == training.BEGIN).all()
+    editing.batch = 4
+    losses = one_step(training)
+    assert set(losses) == {"perceived", "pixels", "covers"}
+    assert moved(editor.retention) and editor.strength.grad is not None and not moved(editing.networks.encoder)
+    assert not moved(editor.disentangler) and not moved(editor.rewriter) and not moved(editing.discriminator)
+    faces, _ = editing.faces.pairs(4, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        mask = F.pad(torch.ones(4, 1, 120, 136), (60, 60, 80, 56))
+        training.editing.teachers = SimpleNamespace(mask=lambda faces: mask)  # type: ignore[assignment]
+        codes, _, wanted = training.wanted(faces, torch.Generator().manual_seed(2))
+        own, _ = editing.networks.encoder(faces)
+    assert torch.allclose(
+        (wanted - faces) * (1 - mask), torch.zeros_like(faces), atol=0.01
+    )  # rounded, for the later half
+    assert ((wanted - faces).abs() * mask).mean((1, 2, 3)).min() > 0.02
+    assert torch.equal(codes[2:], own[2:]) and not torch.allclose(codes[:2], own[:2], atol=0.1)
+    with torch.no_grad():  # who is drawn is the codes' alone
+        plain = editing.networks.generator.synthesize(editing.networks.encoder.to_latents(codes[:2]), SIDE)
+        toned = match_tones(plain, faces[:2], mask[:2])
+    assert torch.allclose((wanted[:2] - toned) * mask[:2], torch.zeros_like(toned), atol=1e-5)
+
+
 @pytest.mark.parametrize("name", [ENCODER, *OBJECTIVES])
 def test_without_a_reader_the_recipe_to_run_first_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"no reader/reader.safetensors") as caught:
@@ -271,11 +301,13 @@ def test_a_recipe_builds_on_the_run_s_encoder_and_makes_what_the_backend_loads(n
     sizes = {"codes": (CODES, 512), "identity": (448,), "mesh": (468, 2), "tones": (3, TONES, TONES)}
     known = {part: torch.zeros(2, *size) for part, size in sizes.items()}
     save_file({"images": torch.zeros(2, 3, SIDE, SIDE, dtype=torch.uint8), **known}, tmp_path / "read.safetensors")
-    both, settings = RECIPES[name](Request(tmp_path, steps=READ[name] + 10, faces=2), lambda done, total: None)
-    assert isinstance(both, Then) and both.at == READ[name] and isinstance(both.first, ReadEditing)
+    both, settings = RECIPES[name](Request(tmp_path, steps=KEPT[name] + 10, faces=2), lambda done, total: None)
+    assert isinstance(both, Then) and both.at == KEPT[name] and isinstance(both.first, Then)
+    assert both.first.at == READ[name] and isinstance(both.first.first, ReadEditing)
+    assert isinstance(both.first.second, RetentionObjective) and both.first.second.editing is both.second
     made = both.second
-    assert isinstance(made, OBJECTIVES[name]) and made.first_stage == READ[name] + 5 and made.name == name
-    assert (settings.folder, settings.steps) == (tmp_path / name, READ[name] + 10)
+    assert isinstance(made, OBJECTIVES[name]) and made.first_stage == KEPT[name] + 5 and made.name == name
+    assert (settings.folder, settings.steps) == (tmp_path / name, KEPT[name] + 10)
     for key, value in state.items():
         assert torch.equal(made.networks.encoder.state_dict()[key], value)
     assert made.deployable()[name].keys() == EDITORS[name]().state_dict().keys()
