@@ -50,15 +50,16 @@ def crops(photos: list[Path]) -> list[tuple[Tensor, Tensor, Tensor]]:
 
 
 @torch.no_grad()
-def renders(backend: LatentEditingBackend, picture: Tensor) -> tuple[Tensor, Tensor]:
-    """Of one face as somebody else: without maps, and with them."""
+def renders(backend: LatentEditingBackend, picture: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of one face as somebody else: without maps, with them, and with them in the face, too."""
     networks = backend.networks
     codes, features = networks.encoder(picture)
     key = key_vectors(Key.from_bytes(bytes(range(32))).face(CONSISTENT_SALT, backend.name, 0), backend.mapping)
     latents = networks.encoder.to_latents(networks.disguise(codes, networks.encoder.to_u(key)[None]))
     draw = networks.generator.synthesize
-    plain, kept = draw(latents, SIDE), draw(latents, SIDE, networks.editor.details(features))
-    return plain.clamp(-1, 1), kept.clamp(-1, 1)
+    details = networks.editor.details(features, mask), networks.editor.details(features)
+    plain, kept, whole = draw(latents, SIDE), *(draw(latents, SIDE, some) for some in details)
+    return plain.clamp(-1, 1), kept.clamp(-1, 1), whole.clamp(-1, 1)
 
 
 def mean_within(error: Tensor, where: Tensor) -> float:
@@ -72,24 +73,24 @@ def main() -> None:
     parser.add_argument("--of", choices=sorted(EDITORS), default="hford")
     parser.add_argument("--model", default="", help="a run's folder; without it the package's own weights")
     parser.add_argument("--limit", default=20, type=int)
-    parser.add_argument("--sheet", type=Path, help="photo, without maps, with maps, as a PNG")
+    parser.add_argument("--sheet", type=Path, help="photo and the three renders, as a PNG")
     args = parser.parse_args()
     settings = {"model": args.model} if args.model else {}
     backend = LatentEditingBackend.load(args.of, torch.device("cpu"), settings)
-    rows: dict[str, list[list[float]]] = {"without maps": [], "with maps": []}
+    rows: dict[str, list[list[float]]] = {name: [] for name in ("without maps", "with maps", "within the face, too")}
     tiles = []
     for picture, mask, outline in crops(list(photos_of(args.photos))[: args.limit]):
-        both = renders(backend, picture)
+        drawn = renders(backend, picture, mask)
         hidden = ((1 - mask) * outline).round()
         with torch.no_grad():
-            blended = [composite(picture, match_tones(render, picture, mask), mask) for render in both]
+            blended = [composite(picture, match_tones(render, picture, mask), mask) for render in drawn]
             own, *codes = (backend.looks(one) for one in (picture, *blended))
-        for told, render, shown, code in zip(rows.values(), both, blended, codes, strict=True):
+        for told, render, shown, code in zip(rows.values(), drawn, blended, codes, strict=True):
             error = LEVELS * (render - picture).abs()
             change = mean_within(LEVELS * (shown - blended[0]).abs(), mask)
             alike = float(F.cosine_similarity(own, code))
             told.append([mean_within(error, (1 - mask) * (1 - outline)), mean_within(error, hidden), alike, change])
-        tiles.append(torch.cat([picture, *both], dim=3)[0])
+        tiles.append(torch.cat([picture, *drawn], dim=3)[0])
     print(f"| {args.of}, {len(tiles)} faces | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
     for name, told in rows.items():
         means = [statistics.fmean(value for value in column if value == value) for column in zip(*told, strict=True)]

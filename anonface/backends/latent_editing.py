@@ -176,7 +176,7 @@ class LatentEditingBackend(published.WithoutSettings):
         person = kept + share * F.pad(F.normalize(own, dim=0)[None], (KEPT, 0))
         likely = likeliest(person, small, casting.census, casting.eyes, self.mapping, TRIED)
         edits = [self._further(casting.census, codes, style) for style in likely]
-        scene = Scene(small, cover, casting.eyes, self._sketched(features), DISGUISE, casting.critic)
+        scene = Scene(small, cover, casting.eyes, self._sketched(features, cover), DISGUISE, casting.critic)
         people = [networks.encoder.to_latents(edit) for edit in edits]
         return edits[scene.best(people, (), kept, networks.encoder, AMONG_FEW)]
 
@@ -200,7 +200,7 @@ class LatentEditingBackend(published.WithoutSettings):
         """What recovery is to add to the codes that come back from the finished face, and to what they then draw."""
         base, features = self._led(shown, key)
         seen, small, cover = (shrink(x, SIDE) for x in (shown, face, mask))
-        drawing = _Drawing(self.networks, self._sketched(features), self.looks)
+        drawing = _Drawing(self.networks, self._sketched(features, cover), self.looks)
         with torch.no_grad():
             begun = (self.networks.encoder(face)[0] - base)[..., :COORDINATES]
         change = compensation(base, small, cover, seen, drawing, self.compensating, begun)
@@ -248,21 +248,23 @@ class LatentEditingBackend(published.WithoutSettings):
 
     @torch.no_grad()
     def _drawn(self, codes: Tensor, features: Features, face: Tensor, mask: Tensor) -> Tensor:
-        return match_tones(self._render(codes, features, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
+        return match_tones(self._render(codes, features, mask), face, mask).clamp(-1, 1).cpu()
 
     @torch.no_grad()
     def _mended(
         self, casting: Casting, codes: Tensor, features: Features, face: Tensor, mask: Tensor, stranger: bool = False
     ) -> Tensor:
-        render = self._render(codes, features, face.shape[-1])
+        render = self._render(codes, features, mask)
         return mended(render, face, mask, casting.eyes, features=stranger).clamp(-1, 1).cpu()
 
-    def _render(self, codes: Tensor, features: Features, side: int) -> Tensor:
-        return shrink(self.networks.render(codes, features, max(FINEST_HEAD, side)), side)
+    def _render(self, codes: Tensor, features: Features, mask: Tensor) -> Tensor:
+        side = mask.shape[-1]
+        return shrink(self.networks.render(codes, features, max(FINEST_HEAD, side), mask), side)
 
-    def _sketched(self, features: Features) -> Callable[[Tensor, int], Tensor]:
-        """Latents and a side -> a sketch of their face, with what is kept of the features."""
-        details = self.networks.editor.details(features)
+    def _sketched(self, features: Features, mask: Tensor) -> Callable[[Tensor, int], Tensor]:
+        """Latents and a side -> a sketch of their face, with what is kept of the features about the mask."""
+        with torch.no_grad():
+            details = self.networks.editor.details(features, mask)
         return lambda w, side: self._sketch(w, side, details)
 
     def _vectors(self, key: FaceKey) -> Tensor:

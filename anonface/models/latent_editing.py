@@ -148,9 +148,14 @@ class LatentEditor(nn.Module):
         part[:, SHAPED, :count] = told.unflatten(1, (codes, count))
         return part
 
-    def details(self, features: Features) -> Details:
-        """What of the features goes into the generator, where its baked noise stands."""
+    def details(self, features: Features, replaced: Tensor | None = None) -> Details:
+        """What of the features goes into the generator, where its baked noise stands.
+
+        Nothing does of a face that is ``replaced``, [B, 1, R, R] in 0..1: who it is would come along.
+        """
         maps = self.retention(features)
+        if replaced is not None:
+            maps = tuple(one * (1 - F.adaptive_avg_pool2d(replaced, one.shape[-1])) for one in maps)
         return {
             side: (first * kept, second * kept)
             for side, kept, (first, second) in zip(SIDES, maps, self.strength, strict=True)
@@ -178,9 +183,10 @@ class FaceEditor(nn.Module):
         hidden[:, SHAPED] = usual[:, SHAPED] + APART * (hidden - usual)[:, SHAPED]  # keys are spread about 0
         return hidden + self.editor.held(codes - hidden)
 
-    def render(self, codes: Tensor, features: Features, size: int) -> Tensor:
+    def render(self, codes: Tensor, features: Features, size: int, replaced: Tensor | None = None) -> Tensor:
         """Codes, with what is kept of the features, -> faces [B, 3, size, size] in about [-1, 1] (DBAF 9, 24-28)."""
-        return self.generator.synthesize(self.encoder.to_latents(codes), size, self.editor.details(features))
+        details = self.editor.details(features, replaced)
+        return self.generator.synthesize(self.encoder.to_latents(codes), size, details)
 
     def forward(self, faces: Tensor, key: Tensor, size: int) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] under a key vector a level -> faces of ``size`` px, not clamped."""

@@ -357,8 +357,8 @@ class RetentionObjective(Objective):
     """Trains the attention that keeps what no latent holds (MAAR, ARM), and how strongly its maps enter the generator.
 
     What is to be drawn is known here. About a face, and where something hides it, that is the picture looked at; of the
-    face itself what its codes draw without maps, in the picture's light, for through maps nobody shall be known. Half
-    of a batch are photos whose face becomes somebody else's; the others are such pictures, whose face becomes the
+    face itself what its codes draw without maps, in the picture's light; of that maps say nothing anyway. Half of a
+    batch are photos whose face becomes somebody else's; the others are such pictures, whose face becomes the
     original's again.
     """
 
@@ -383,8 +383,9 @@ class RetentionObjective(Objective):
         networks, features = self.editing.networks, self.editing.teachers.features
         faces, covers = self.editing.faces.pairs(self.editing.batch, rng)
         with torch.no_grad():
-            codes, seen, wanted = self.wanted(faces, rng)
-        render = networks.render(codes, seen, SIDE)
+            mask = self.editing.teachers.mask(faces)
+            codes, seen, wanted = self.wanted(faces, mask, rng)
+        render = networks.render(codes, seen, SIDE, mask)
         error = (render - wanted).abs()
         return {
             "perceived": perceptual(features, render, wanted),
@@ -392,10 +393,10 @@ class RetentionObjective(Objective):
             "covers": (error * covers).sum() / (3 * covers.sum()).clamp_min(1.0),
         }
 
-    def wanted(self, faces: Tensor, rng: torch.Generator) -> tuple[Tensor, Features, Tensor]:
-        """Codes, features of what is looked at, and what the two together are to draw, of faces [B, 3, S, S]."""
+    def wanted(self, faces: Tensor, mask: Tensor, rng: torch.Generator) -> tuple[Tensor, Features, Tensor]:
+        """Codes, features of what is looked at, and what the two together are to draw, of faces [B, 3, S, S] that are
+        replaced within masks [B, 1, S, S]."""
         networks, half = self.editing.networks, len(faces) // 2
-        mask = self.editing.teachers.mask(faces)
         own, _ = networks.encoder(faces)
         codes = networks.disguise(own, draw_key_vectors(self.editing.mapping, networks.encoder, len(faces), rng))
         hidden = self._inside(codes, faces, mask)

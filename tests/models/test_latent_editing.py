@@ -166,6 +166,12 @@ def test_at_rest_the_generator_draws_as_without_maps_and_strength_learns(editor:
         editor.strength.fill_(0.1)
         assert not torch.allclose(networks.render(codes, seen, 256), plain, atol=1e-3)
         assert [m.shape[-1] for pair in editor.details(seen).values() for m in pair] == [16, 16, 32, 32, 64, 64]
+        replaced = torch.zeros(1, 1, 128, 128)
+        assert torch.equal(networks.render(codes, seen, 256, replaced), networks.render(codes, seen, 256))
+        assert torch.equal(networks.render(codes, seen, 256, 1 - replaced), plain)  # of a face that is replaced nothing
+        replaced[..., 64:] = 1
+        for left, right in (m.chunk(2, dim=3) for pair in editor.details(seen, replaced).values() for m in pair):
+            assert left.any() and not right.any()
 
 
 @torch.no_grad()
