@@ -44,6 +44,7 @@ from anonface.backends.refine import (
     in_mask,
     otherwise,
     refine,
+    refined,
 )
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError
@@ -226,7 +227,7 @@ class IFADIT:
             own = mapper.to_u(self.latents(small, code.to(w)))
             meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
             scene = self._scene(small, cover, self.disguise)
-            w = refine(people[scene.best(people, nobody, kept, mapper, self.choice)], kept, scene, mapper)
+            w = refined(people, scene.ranked(people, nobody, kept, mapper, self.choice), kept, scene, mapper)
         self._meant.keep(given, key, meant)
         return self._mended(w, face, mask)
 

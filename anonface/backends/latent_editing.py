@@ -178,7 +178,7 @@ class LatentEditingBackend(published.WithoutSettings):
         edits = [self._further(casting.census, codes, style) for style in likely]
         scene = Scene(small, cover, casting.eyes, self._sketched(features, cover), DISGUISE, casting.critic)
         people = [networks.encoder.to_latents(edit) for edit in edits]
-        return edits[scene.best(people, (), kept, networks.encoder, AMONG_FEW)]
+        return edits[scene.ranked(people, (), kept, networks.encoder, AMONG_FEW)[0]]
 
     def _further(self, census: Census, codes: Tensor, style: Tensor) -> Tensor:
         """A disguise of codes [1, 14, 512] by the person of a style [512], with more of that person's own features and

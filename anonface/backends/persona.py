@@ -8,7 +8,7 @@ photographed in plain light.
 Whoever is cast gets the photo's pose, expression and light by standing where the original stood: the photo is inverted
 into styles, one for each code of StyleGAN2 (``models/inversion.py``), and there, or half way to an average face, the
 original's own features make way for theirs. Features are what the census does not read of a person; the rest stays as
-it is. Who is taken of those cast is seen in the photo (``refine.Scene.best``). The same code always casts alike, and
+it is. Who is taken of those cast is seen in the photo (``refine.Scene.ranked``). The same code always casts alike, and
 near codes mostly do. The watermark says the code itself.
 """
 

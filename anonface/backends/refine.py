@@ -72,7 +72,8 @@ class RefineParams:
     them is not lightness: no patches where skin was. ``face`` wants face wherever the mask is, as the parser sees it:
     no glasses, hair or background where the photo shows none; where a face is ``mended`` (``mending.py``), only there
     where it will be seen; ``glasses`` wants none where the photo has none. ``natural`` wants it to look as much like a
-    photo as the photo does, to the critic.
+    photo as the photo does, to the critic. Of people who were ranked, ``turns`` at most are refined: the next one where
+    the cosine to the original is still above ``enough``.
     """
 
     steps: int = 20
@@ -108,6 +109,8 @@ class RefineParams:
     glasses: float = 300.0
     natural: float = 1.0
     mended: bool = True
+    turns: int = 2
+    enough: float = 0.18
 
 
 DISGUISE = RefineParams()
@@ -222,6 +225,7 @@ class Scene:
         # what of a chosen one is nobody else's, by codes and in the recognizer's eyes
         self.person: Tensor | None = None
         self.itself: Tensor | None = None
+        self.tried: tuple[Tensor, Tensor] = (self.left[:0], self.known[:0])  # all who were ranked, to both
 
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The render of latents [1, n, 512], as it is and in the photo's colours, each [1, 3, side, side]."""
@@ -259,15 +263,15 @@ class Scene:
         return (self.level - self.opinion(shown)).clamp_min(0).sum()
 
     @torch.no_grad()
-    def best(
+    def ranked(
         self,
         people: Sequence[Tensor],
         nobody: Sequence[Tensor],
         target: Tensor,
         latents: PrincipalLatents,
         choice: ChoiceParams = CHOICE,
-    ) -> int:
-        """Who of some people, latents [1, n, 512] each, fits before any refinement.
+    ) -> list[int]:
+        """Some people, latents [1, n, 512] each, in the order in which they fit before any refinement.
 
         Args:
             nobody: latents of the same kind without anybody's features; where there are none, each is compared with
@@ -275,7 +279,7 @@ class Scene:
             target: the code [1, 448] whose kept coordinates they all should have.
             latents: which way they are whitened.
 
-        Who would bring hair or glasses into the mask, or must be bent much, is left out so rather than corrected. From
+        Who would bring hair or glasses into the mask, or must be bent much, comes late so rather than corrected. From
         then on a face that is refined leaves what they all have in common as well.
         """
         eyes, frames, count = self.eyes, self.frames, len(people)
@@ -311,11 +315,37 @@ class Scene:
             torch.cat([left[:1], F.normalize(every.mean(0, keepdim=True), dim=1)])
             for left, every in ((self.left, codes), (self.known, looks))
         )
-        chosen = int(total.argmin())
-        if len(looks) > 1:
-            self.itself = F.normalize(looks[chosen] - looks.mean(0, keepdim=True), dim=1)
-            self.person = F.normalize(codes[chosen] - codes.mean(0, keepdim=True), dim=1)
-        return chosen
+        self.tried = codes, looks
+        return total.argsort(stable=True).tolist()
+
+    def take(self, chosen: int) -> None:
+        """Hold what tells one of those who were ranked from the others."""
+        if len(self.tried[0]) > 1:
+            self.person, self.itself = (
+                F.normalize(every[chosen] - every.mean(0, keepdim=True), dim=1) for every in self.tried
+            )
+
+    @torch.no_grad()
+    def likeness(self, w: Tensor) -> float:
+        """How like the original a face of latents [1, n, 512] comes out: the cosine of their codes."""
+        _, toned = self.drawn(w)
+        code = self.eyes.encoder(composite(self.face, toned, self.seen(toned)[0]))
+        return float(F.cosine_similarity(code, self.left[:1]))
+
+
+def refined(
+    people: Sequence[Tensor], order: Sequence[int], target: Tensor, scene: Scene, latents: PrincipalLatents
+) -> Tensor:
+    """The first of ``people`` by their ``order``, refined (:func:`refine`); where that comes out too like the original,
+    the next one, and of those whoever does least."""
+    likest: list[tuple[float, int, Tensor]] = []
+    for turn, chosen in enumerate(order[: scene.params.turns]):
+        scene.take(chosen)
+        w = refine(people[chosen], target, scene, latents)
+        likest.append((scene.likeness(w), turn, w))
+        if likest[-1][0] <= scene.params.enough:
+            break
+    return min(likest)[2]
 
 
 @denormals_flushed()

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -19,6 +20,7 @@ from anonface.backends.refine import (
     expression,
     in_mask,
     refine,
+    refined,
 )
 from anonface.faces.align import BROWS
 from anonface.models.census import Census
@@ -170,7 +172,7 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
         scene = plain_scene(face, mask, networks, replace(nothing, layout=layout, hues=hues))
         zero = {field.name: 0 for field in fields(ChoiceParams)}
         choice = ChoiceParams(**(zero | weights))
-        return scene.best(people, nobody, networks.encoder(face), networks.mapper, choice)
+        return scene.ranked(people, nobody, networks.encoder(face), networks.mapper, choice)[0]
 
     assert best(original=1) == 0  # whoever looks least like the photo
     assert best(original=1, face=1000) == 2  # of those without hair
@@ -206,7 +208,7 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
 
     def best(critic, people=people, **weights: float) -> int:
         choice = ChoiceParams(**(zero | weights))
-        return scene(nothing, critic).best(people, (), networks.encoder(face), networks.mapper, choice)
+        return scene(nothing, critic).ranked(people, (), networks.encoder(face), networks.mapper, choice)[0]
 
     assert best(taste, natural=1) == 1 and best(taste, natural=-1) == 0
     assert best(None, natural=1) == best(None, natural=-1) == 0
@@ -253,9 +255,8 @@ def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_the
 
     def best(face, weight) -> int:
         choice = ChoiceParams(**(zero | {"glasses": weight}))
-        return plain_scene(face, mask, networks, nothing).best(
-            people, (), networks.encoder(face), networks.mapper, choice
-        )
+        scene = plain_scene(face, mask, networks, nothing)
+        return scene.ranked(people, (), networks.encoder(face), networks.mapper, choice)[0]
 
     assert best(bare, 1) == 1 and best(bare, -1) == 0
     assert best(-bare * 9, 1) == best(-bare * 9, -1) == 0  # whose photo wears them anyway: the first
@@ -279,7 +280,7 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
         said = iter([(-3.0, 40.0), *looks])
         networks = replace(plain_networks(all_face), apparent=lambda faces: torch.tensor([next(said) for _ in faces]))
         scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
-        return scene.best(people, (), networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))
+        return scene.ranked(people, (), networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))[0]
 
     assert best((1, 40), (-1, 40), sex=1) == 1
     assert best((-3, 40), (-5, 40), sex=1) == best((-5, 40), (-3, 40), sex=1) == 0  # nobody doubts either
@@ -295,10 +296,44 @@ def test_who_is_chosen_does_not_depend_on_how_many_are_looked_at_at_once(monkeyp
     for at_once in (1, 4, 9):
         monkeypatch.setattr("anonface.backends.refine.AT_ONCE", at_once)
         scene = plain_scene(face, mask, networks, RefineParams(side=64))
-        chosen.append(scene.best(people[:8], people[8:], networks.encoder(face), networks.mapper))
+        chosen.append(scene.ranked(people[:8], people[8:], networks.encoder(face), networks.mapper))
         left.append(scene.left)
-    assert chosen[0] == chosen[1] == chosen[2] != 0
+    assert chosen[0] == chosen[1] == chosen[2] != sorted(chosen[0]) == list(range(8))
     assert torch.allclose(left[0], left[1], atol=1e-6) and torch.allclose(left[0], left[2], atol=1e-6)
+
+
+def test_the_next_one_takes_a_turn_where_a_face_comes_out_too_like(monkeypatch):
+    networks = plain_networks(all_face)
+    face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
+    people = list(torch.randn(5, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
+    order, code = [3, 0, 4, 1, 2], networks.encoder(face)
+    alone = RefineParams(steps=0, side=64, turns=3, enough=1.0)
+
+    def shown(*likeness: float, **how: float) -> int:
+        """Who is shown where the first three in order come out so like."""
+        scene, told = plain_scene(face, mask, networks, replace(alone, **how)), iter(likeness)
+        monkeypatch.setattr(scene, "likeness", lambda w: next(told))
+        scene.ranked(people, (), code, networks.mapper)
+        w = refined(people, order, code, scene, networks.mapper)
+        assert next(told, None) is None  # nobody is refined in vain
+        return next(i for i, one in enumerate(people) if torch.equal(one, w))
+
+    assert shown(0.9) == 3 and shown(1.1, 0.5) == 0
+    assert shown(3.0, 1.5, 2.0) == 0 and shown(3.0, 2.0, 1.5) == 4 and shown(2.0, 2.0, 2.0) == 3
+    assert shown(3.0, turns=1) == 3
+
+
+def test_likeness_is_to_the_original_as_it_will_be_seen():
+    networks = plain_networks(all_face)
+    face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
+    mask[..., 32:] = 0
+    people = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
+    scene = plain_scene(face, mask, networks, RefineParams(side=64, mended=False))
+    shown = torch.cat([scene.drawn(people[0])[1][..., :32], face[..., 32:]], dim=3)
+    alike = float(F.cosine_similarity(networks.encoder(shown), networks.encoder(face)))
+    assert scene.likeness(people[0]) == pytest.approx(alike, abs=1e-5)
+    scene.ranked(people, (), networks.encoder(face), networks.mapper)
+    assert scene.likeness(people[0]) == pytest.approx(alike, abs=1e-5)  # whatever all share
 
 
 def test_sex_counts_more_than_tone():
@@ -341,7 +376,8 @@ def test_a_chosen_face_stays_what_tells_it_from_the_others():
     def own(**how) -> tuple[float, float]:
         """How much of the chosen one's own the recognizer sees in the end, and the code says."""
         scene = plain_scene(face, mask, networks, replace(alone, **how))
-        chosen = scene.best(people, (), networks.encoder(face), networks.mapper)
+        chosen = scene.ranked(people, (), networks.encoder(face), networks.mapper)[0]
+        scene.take(chosen)
         w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
         assert scene.itself is not None and scene.person is not None
         shown = scene.drawn(w)[1]
@@ -367,7 +403,8 @@ def test_a_face_leaves_the_original_and_what_all_have_in_common_each_at_its_own_
     def alike(**how) -> list[float]:
         """To the original and to all who were tried, in the recognizer's eyes and by codes, in the end."""
         scene = plain_scene(face, mask, networks, replace(alone, **how))
-        chosen = scene.best(people, (), networks.encoder(face), networks.mapper)
+        chosen = scene.ranked(people, (), networks.encoder(face), networks.mapper)[0]
+        scene.take(chosen)
         w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
         shown = scene.drawn(w)[1]
         seen = F.cosine_similarity(networks.recognizer(shown, scene.frames), scene.known)
