@@ -1,0 +1,54 @@
+"""What a weight of the choice of people, or of the steps that fit one into a photo, does: `anonface evaluate` with it.
+
+python benchmarks/people.py [--steps NAME=VALUE ...] [--choice NAME=VALUE ...] -- DIR --split even --limit 8 ...
+
+Names are those of `RefineParams` and `ChoiceParams` (`anonface/backends/refine.py`); all that follows `--` is
+evaluate's: `--sheet FILE` shows the faces, without which no figure says enough. A journal does not know of the weights:
+give each its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TypeVar
+
+from anonface.backends import ifadit
+from anonface.backends.refine import ChoiceParams, RefineParams
+from anonface.cli import main as command
+
+Params = TypeVar("Params", RefineParams, ChoiceParams)
+
+
+def changed(params: Params, changes: Sequence[str]) -> Params:
+    """Parameters with ``NAME=VALUE`` in place of what they were.
+
+    Raises:
+        SystemExit: there is no such name, or its value is another kind of number.
+    """
+    known = {field.name: type(getattr(params, field.name)) for field in fields(params)}
+    values = {}
+    for change in changes:
+        name, _, value = change.partition("=")
+        if name not in known:
+            raise SystemExit(f"no weight named {name!r}; there are {', '.join(known)}")
+        values[name] = known[name](value)
+    return replace(params, **values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", nargs="*", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--choice", nargs="*", default=[], metavar="NAME=VALUE")
+    parser.add_argument("evaluate", nargs="+", help="what evaluate is to be given, after --")
+    args = parser.parse_args()
+    ifadit.DISGUISE = changed(ifadit.DISGUISE, args.steps)
+    ifadit.CHOICE = changed(ifadit.CHOICE, args.choice)
+    sys.argv = ["anonface", "evaluate", *args.evaluate]
+    command()
+
+
+if __name__ == "__main__":
+    main()
