@@ -178,7 +178,10 @@ class IFADIT:
     def _pace(self) -> None:
         """Take the steps that the settings give to each optimisation."""
         steps = self.settings.refine
-        self.disguise = replace(self.disguise, steps=steps)
+        turns = (
+            DISGUISE.turns if steps >= IFADITSettings.refine else 1
+        )  # who asks for fewer has no time for more people
+        self.disguise = replace(self.disguise, steps=steps, turns=turns)
         self.compensating = replace(self.compensating, steps=steps * 3 // 5)
         self.finishing = replace(self.finishing, steps=steps * 3 // 4)
         self.restoration = replace(self.restoration, steps=steps * 3 // 2)

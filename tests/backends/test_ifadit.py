@@ -11,6 +11,7 @@ from anonface.backends.base import build
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit import CLEAR, IFADIT, IFADITSettings, KeyGen
 from anonface.backends.message import LEGIBLE
+from anonface.backends.refine import DISGUISE
 from anonface.cli import EFFORTS
 from anonface.errors import UsageError
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
@@ -102,6 +103,12 @@ def test_a_finished_face_says_whom_it_stands_for_and_what_else_there_was(backend
     right, wrong = (float((blend(finished, backend.recover(finished, mask, [k]), mask) - face).square().mean())
                     for k in (key, other))  # fmt: skip
     assert right < 0.2 * float((finished - face).square().mean()) and right < 0.2 * wrong
+
+
+def test_another_person_has_a_turn_where_there_is_time_for_it(backend):
+    turns = [backend.under({"refine": steps}).disguise.turns for steps in (23, 24, 40)]
+    assert turns == [1, DISGUISE.turns, DISGUISE.turns] and DISGUISE.turns > 1
+    assert backend.under({"refine": 4}).under({"refine": 24}).disguise.turns == DISGUISE.turns
 
 
 def test_without_refinement_it_says_the_code_alone(backend, faces, masks):

@@ -119,11 +119,11 @@ def test_the_shipped_networks_make_somebody_else_and_lead_back(name: str) -> Non
 def test_a_key_stands_for_several_people_of_whom_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     backend, tried = build("hford", CPU), []
 
-    def choose(scene: Scene, people: list[torch.Tensor], *rest: object) -> int:
+    def ranked(scene: Scene, people: list[torch.Tensor], *rest: object) -> list[int]:
         tried.append(torch.cat(people))
-        return len(tried) % 2
+        return [len(tried) % 2]
 
-    monkeypatch.setattr(Scene, "best", choose)
+    monkeypatch.setattr(Scene, "ranked", ranked)
     z = torch.randn(1, 512, generator=torch.Generator().manual_seed(4))
     with torch.inference_mode():
         face = backend.networks.generator.synthesize(backend.mapping(z)[:, None], 256).clamp(-1, 1).clone()

@@ -62,7 +62,7 @@ class Unchanged(nn.Module):
 class NoMaps(LatentEditor):
     """Nothing is kept beside the codes."""
 
-    def details(self, features: tuple[Tensor, ...]) -> dict:
+    def details(self, features: tuple[Tensor, ...], replaced: Tensor | None = None) -> dict:
         return {}
 
 
