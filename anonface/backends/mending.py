@@ -17,11 +17,10 @@ from anonface.backends.eyes import Eyes, mesh_in_crop
 from anonface.backends.looks import shrink
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS, NOSE
-from anonface.models.face_parser import CLASSES, like_odds
+from anonface.models.face_parser import like_odds
 
 SIDE = 256  # px at which it is told what is face
 REACH = 5  # px by which more is kept than is no face
-FEATURED = tuple(CLASSES.index(name) for name in ("brows", "eyes", "lips"))
 FEATURES = (BROWS[:10], BROWS[10:], EYES[:16], EYES[16:], LIPS, NOSE)  # rows of the mesh
 NEAR = 0.025  # of the side: skin that goes with a feature
 BORDER = 5  # px: the side of the square over which the rim is averaged, three times
@@ -41,22 +40,16 @@ def mended(render: Tensor, face: Tensor, mask: Tensor, eyes: Eyes, features: boo
     """
     side, small, cover = render.shape[-1], shrink(face, SIDE), shrink(mask, SIDE)
     parsed = eyes.parser(small)
-    skin = torch.ones_like(cover) if features else skin_of(mesh_in_crop(eyes.landmarks, small), parsed, SIDE)
+    skin = torch.ones_like(cover) if features else skin_of(mesh_in_crop(eyes.landmarks, small), SIDE)
     odds = like_odds(eyes.parser(match_tones(shrink(render, SIDE), small, cover)), parsed)
     kept = F.interpolate(skin_kept(odds, skin, cover), (side, side), mode="bilinear", antialias=side < SIDE)
     # in the photo's tones once more: what is not seen shall not colour what is
     return torch.lerp(match_tones(render, face, mask * (1 - kept)), face, kept)
 
 
-def skin_of(mesh: Tensor, parsed: Tensor, side: int) -> Tensor:
-    """1 where a photo has no feature, 0 elsewhere, [1, 1, side, side].
-
-    A feature is what its landmarks [1, 468, 2], in shares of the side, enclose, and what the parser's class logits
-    [1, classes, h, w] call one: brows end farther out than the landmarks have it.
-    """
-    points = mesh[0].float().cpu().numpy() * side
-    named = (parsed.argmax(1)[..., None] == torch.tensor(FEATURED, device=parsed.device)).any(-1)
-    features = cv2.resize(named[0].byte().cpu().numpy(), (side, side), interpolation=cv2.INTER_NEAREST)
+def skin_of(mesh: Tensor, side: int) -> Tensor:
+    """1 where there is no feature of landmarks [1, 468, 2] in shares of the side, 0 elsewhere, [1, 1, side, side]."""
+    points, features = mesh[0].float().cpu().numpy() * side, np.zeros((side, side), np.uint8)
     for rows in FEATURES:
         cv2.fillConvexPoly(features, cv2.convexHull(points[rows]).astype(np.int32), 1)
     disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * round(NEAR * side) + 1,) * 2)

@@ -218,7 +218,7 @@ class Scene:
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.frames = frames(self.mesh)
         self.parsed = eyes.parser(self.face)
-        self.skin = skin_of(self.mesh, self.parsed, params.side)
+        self.skin = skin_of(self.mesh, params.side)
         self.level = self.opinion(self.face)  # of the photo itself
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
