@@ -313,11 +313,11 @@ def main() -> None:
     if isinstance(recipe, FlowWarmUp):
         family = Flow(recipe, settings, args.keys, *codes_of(originals))
     else:
-        assert (
-            isinstance(recipe, Then) and isinstance(recipe.first, Then) and isinstance(recipe.first.first, ReadEditing)
-        )
+        assert isinstance(recipe, Then) and isinstance(recipe.first, Then)
+        read = recipe.first.first  # the maps and the papers' own stages, which follow, are not taken away from
+        assert isinstance(read, ReadEditing)
         some = args.photos, args.split, args.limit, args.keys, judges, originals
-        family = Editing(args.of, recipe.first.first, settings, *some)
+        family = Editing(args.of, read, settings, *some)
     print(f"| {' | '.join((args.of, *family.columns))} |\n|{'---|' * (len(family.columns) + 1)}", flush=True)
     print(f"| no training | {' | '.join(family.cells(family.fresh(Variant(''))))} |", flush=True)
     for variant in family.variants:

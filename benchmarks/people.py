@@ -26,15 +26,18 @@ def changed(params: Params, changes: Sequence[str]) -> Params:
     """Parameters with ``NAME=VALUE`` in place of what they were.
 
     Raises:
-        SystemExit: there is no such name, or its value is another kind of number.
+        SystemExit: there is no such name, or its value is no number.
     """
-    known = {field.name: type(getattr(params, field.name)) for field in fields(params)}
+    known = {field.name: type(getattr(params, field.name)) for field in fields(params) if field.name != "steps"}
     values = {}
     for change in changes:
         name, _, value = change.partition("=")
         if name not in known:
-            raise SystemExit(f"no weight named {name!r}; there are {', '.join(known)}")
-        values[name] = known[name](value)
+            raise SystemExit(f"no weight named {name!r} (of steps, see --refine); there are {', '.join(known)}")
+        try:
+            values[name] = known[name](float(value))
+        except ValueError:
+            raise SystemExit(f"{change!r} is not NAME=NUMBER") from None
     return replace(params, **values)
 
 

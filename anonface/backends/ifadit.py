@@ -178,9 +178,8 @@ class IFADIT:
     def _pace(self) -> None:
         """Take the steps that the settings give to each optimisation."""
         steps = self.settings.refine
-        turns = (
-            DISGUISE.turns if steps >= IFADITSettings.refine else 1
-        )  # who asks for fewer has no time for more people
+        # who asks for fewer steps than usual has no time for another person's
+        turns = DISGUISE.turns if steps >= IFADITSettings.refine else 1
         self.disguise = replace(self.disguise, steps=steps, turns=turns)
         self.compensating = replace(self.compensating, steps=steps * 3 // 5)
         self.finishing = replace(self.finishing, steps=steps * 3 // 4)

@@ -39,9 +39,8 @@ def mended(render: Tensor, face: Tensor, mask: Tensor, eyes: Eyes, features: boo
         [1, 3, R, R].
     """
     side, small, cover = render.shape[-1], shrink(face, SIDE), shrink(mask, SIDE)
-    parsed = eyes.parser(small)
     skin = torch.ones_like(cover) if features else skin_of(mesh_in_crop(eyes.landmarks, small), SIDE)
-    odds = like_odds(eyes.parser(match_tones(shrink(render, SIDE), small, cover)), parsed)
+    odds = like_odds(eyes.parser(match_tones(shrink(render, SIDE), small, cover)), eyes.parser(small))
     kept = F.interpolate(skin_kept(odds, skin, cover), (side, side), mode="bilinear", antialias=side < SIDE)
     # in the photo's tones once more: what is not seen shall not colour what is
     return torch.lerp(match_tones(render, face, mask * (1 - kept)), face, kept)

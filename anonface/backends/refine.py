@@ -217,8 +217,7 @@ class Scene:
         self.hues = _hues(self.face, self.mask)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.frames = frames(self.mesh)
-        self.parsed = eyes.parser(self.face)
-        self.skin = skin_of(self.mesh, params.side)
+        self.skin, self.parsed = skin_of(self.mesh, params.side), eyes.parser(self.face)
         self.level = self.opinion(self.face)  # of the photo itself
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)

@@ -205,9 +205,10 @@ def _trained_mask(crop: Pixels, landmarks: Points) -> Mask:
     points = landmarks[:, :2] * (side / len(crop))
     if not _worn(cv2.resize(shares[worn], (side, side)) > 0.5, points):
         # about the eyes what they are next likeliest to be; a strand of hair elsewhere
-        shares[CLASSES.index("hair")] += shares[worn] * (1 - _about_eyes(landmarks[:, :2] / len(crop), shares[worn]))
+        about = _about_eyes(landmarks[:, :2] / len(crop), shares.shape[-1])
+        shares[CLASSES.index("hair")] += shares[worn] * (1 - about)
         shares[worn] = 0
-        shares /= shares.sum(0)
+        shares /= np.maximum(shares.sum(0), np.finfo(np.float32).tiny)
     sums = (shares[list(FACE)].sum(0), shares[[CLASSES.index(name) for name in FLOATING]].sum(0), shares[worn])
     faith, floats, glasses = (cv2.resize(share, (side, side)) for share in sums)
     faith[_clear_lenses(pixels, points, glasses > 0.5, faith > 0.5)] = 1
@@ -258,9 +259,8 @@ def _worn(glasses: NDArray[np.bool_], points: Points) -> bool:
     return bool(glasses.sum() > WORN * oval.sum() and glasses[below].sum() > WORN_BELOW * glasses.sum())
 
 
-def _about_eyes(points: Points, like: Mask) -> Mask:
-    """1 within ABOUT of eyes and brows, of landmarks in shares of the side; as large as ``like``."""
-    side = len(like)
+def _about_eyes(points: Points, side: int) -> Mask:
+    """1 within ABOUT of eyes and brows, of landmarks in shares of the side, in px of which there are ``side``."""
     hull = _hull(points[BROWS + EYES] * side, side)
     return grown(hull.astype(np.uint8), round(ABOUT * side)).astype(np.float32)
 

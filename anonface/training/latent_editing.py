@@ -367,8 +367,6 @@ class RetentionObjective(Objective):
 
     def __init__(self, editing: EditingObjective) -> None:
         self.editing = editing
-        with torch.no_grad():
-            editing.networks.editor.strength.clamp_(min=self.BEGIN)
 
     def modules(self) -> dict[str, nn.Module]:
         return self.editing.modules()
@@ -383,6 +381,10 @@ class RetentionObjective(Objective):
         networks, features = self.editing.networks, self.editing.teachers.features
         faces, covers = self.editing.faces.pairs(self.editing.batch, rng)
         with torch.no_grad():
+            strength = networks.editor.strength
+            strength[strength == 0] = (
+                self.BEGIN
+            )  # not before: what is still random shall not be shipped at any strength
             mask = self.editing.teachers.mask(faces)
             codes, seen, wanted = self.wanted(faces, mask, rng)
         render = networks.render(codes, seen, SIDE, mask)

@@ -257,9 +257,10 @@ def test_maps_are_taught_what_surrounds_a_face_and_not_who_it_is(editing: Editin
     torch.nn.init.zeros_(editing.networks.editor.strength)
     training = RetentionObjective(editing)
     editor = editing.networks.editor
-    assert (editor.strength == training.BEGIN).all()
+    assert not editor.strength.any()  # until its first step
     editing.batch = 4
     losses = one_step(training)
+    assert (editor.strength == training.BEGIN).all()
     assert set(losses) == {"perceived", "pixels", "covers"}
     assert moved(editor.retention) and editor.strength.grad is not None and not moved(editing.networks.encoder)
     assert not moved(editor.disentangler) and not moved(editor.rewriter) and not moved(editing.discriminator)
@@ -268,9 +269,8 @@ def test_maps_are_taught_what_surrounds_a_face_and_not_who_it_is(editing: Editin
         mask = F.pad(torch.ones(4, 1, 120, 136), (60, 60, 80, 56))
         codes, _, wanted = training.wanted(faces, mask, torch.Generator().manual_seed(2))
         own, _ = editing.networks.encoder(faces)
-    assert torch.allclose(
-        (wanted - faces) * (1 - mask), torch.zeros_like(faces), atol=0.01
-    )  # rounded, for the later half
+    outside = (wanted - faces) * (1 - mask)  # rounded, of the later half
+    assert torch.allclose(outside, torch.zeros_like(faces), atol=0.01)
     assert ((wanted - faces).abs() * mask).mean((1, 2, 3)).min() > 0.02
     assert torch.equal(codes[2:], own[2:]) and not torch.allclose(codes[:2], own[:2], atol=0.1)
     with torch.no_grad():  # who is drawn is the codes' alone
