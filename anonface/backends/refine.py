@@ -99,7 +99,7 @@ class RefineParams:
     conditions: float = 60.0
     sex: float = 10.0
     colour: float = 8.0
-    landmarks: float = 300.0
+    landmarks: float = 400.0
     expression: float = 240.0
     gaze: float = 20.0
     forehead: float = 10.0

@@ -1,8 +1,9 @@
 """What the critic learns from: drawn faces as they were photographed, and the same with somebody else in their place.
 
 Somebody else is made just as a new face is begun (``backends/persona.py``), more boldly and less boldly than there, and
-shaken as refinement might. Better than that are, in the same photo, the photo itself and what the encoder made of it:
-so the critic learns neither where masks end nor that a render is no photo, but what goes wrong between.
+shaken as refinement might; or as a new face is finished, refined in the eyes of the critic of before, which shows what
+that one does not mind. Better than either are, in the same photo, the photo itself and what the encoder made of it: so
+the critic learns neither where masks end nor that a render is no photo, but what goes wrong between.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anonface.backends.eyes import Eyes, mesh_in_crop
-from anonface.backends.persona import FEATURED, exchanged, strangeness
+from anonface.backends.ifadit import IFADIT
+from anonface.backends.persona import FEATURED, cast, exchanged, strangeness
+from anonface.backends.refine import Scene, refine
 from anonface.backends.tones import match_tones
 from anonface.faces import parse
 from anonface.faces.blend import composite, soften
+from anonface.keys import KEY_BYTES, SALT_BYTES, Key
 from anonface.models.census import Census
 from anonface.models.critic import Critic, within
+from anonface.models.identity import KEPT
 from anonface.models.inversion import CODE_OF_LATENT, InversionEncoder
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import drawn_rows, levels, photograph, recompressed, relit, row_generator, uniform
@@ -32,6 +37,7 @@ ASKED = 64  # people of whom the likeliest takes the photo's place
 LEFT, OWN = (0.8, 1.5), (1.0, 1.9)  # as in Exchange
 SHAKEN = 0.25  # deviations of a whitened latent by which all move together, at the most
 OTHERS = 2  # people in each photo
+LATER = 3  # of whom the second, where they are refined, is one of so many who fit less than the first
 BADLY = 0.3  # share of the photos that are taken badly
 SAVED_EVERY = 200
 HELD_OUT = 64  # photos
@@ -74,19 +80,23 @@ def load_tries(
     return Tries(**drawn_rows(file, count, draw, SAVED_EVERY, progress))
 
 
+def load_refined(
+    file: Path,
+    backend: IFADIT,
+    count: int,
+    seed: int = 17,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tries:
+    """The same with people who were refined under random keys, in the eyes of the backend's critic."""
+    draw = lambda done: _refined(backend, row_generator(seed, done))  # noqa: E731
+    return Tries(**drawn_rows(file, count, draw, 5, progress))
+
+
 @torch.no_grad()
 def _tried(makers: Makers, rng: torch.Generator) -> dict[str, Tensor]:
     """One photo, and who was put into it."""
     eyes, inversion = makers.eyes, makers.inversion
-    style = makers.mapping(torch.randn(1, 512, generator=rng))
-    photo = relit(makers.generator.synthesize(style[:, None], SIDE).clamp(-1, 1), rng)
-    if torch.rand((), generator=rng) < BADLY:
-        photo = photograph(photo, rng, covered=0.0)
-    photo = levels(photo).float() / 127.5 - 1
-    crop = levels(photo)[0].permute(1, 2, 0).contiguous().numpy()
-    mesh = mesh_in_crop(eyes.landmarks, photo)[0].double().numpy() * SIDE
-    mask = torch.from_numpy(soften(parse.face_mask(crop, mesh, SIDE)))[None, None]
-
+    photo, mask = _photographed(makers, rng)
     codes, _ = inversion(photo)
     inverted = inversion.to_w(codes)
     asked = makers.mapping(torch.randn(OTHERS * ASKED, 512, generator=rng))
@@ -101,6 +111,44 @@ def _tried(makers: Makers, rng: torch.Generator) -> dict[str, Tensor]:
         apart = torch.randn(codes.shape, generator=rng) / 4
         codes[:, :FEATURED] += shaken * (together + apart)[:, :FEATURED]
         pictures.append(_placed(makers, inversion.to_w(codes), photo, mask))
+    return _stored(photo, mask, pictures)
+
+
+def _refined(backend: IFADIT, rng: torch.Generator) -> dict[str, Tensor]:
+    """One photo, and who was put into it and refined: who fits best, and somebody who fits less."""
+    networks, mapping = backend.networks, backend.keygen.mapping
+    makers = Makers(networks, networks.generator, mapping, networks.census, networks.inversion)
+    photo, mask = _photographed(makers, rng)
+    key = Key(bytes(torch.randint(256, (KEY_BYTES,), generator=rng).tolist())).face(bytes(SALT_BYTES), backend.name, 0)
+    hidden = backend.hide(photo, key)
+    kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(photo)
+    people, nobody = cast(hidden, photo, backend.latents(photo, kept), networks, mapping, backend.casting)
+    scene = Scene(photo, mask, networks, networks.sketch, backend.disguise, networks.critic)
+    order = scene.ranked(people, nobody, kept, networks.mapper, backend.choice)
+    with torch.no_grad():
+        pictures = [_placed(makers, networks.inversion.to_w(networks.inversion(photo)[0]), photo, mask)]
+    for chosen in (order[0], order[int(torch.randint(1, 1 + LATER, (), generator=rng))]):
+        scene.take(chosen)
+        _, toned = scene.drawn(refine(people[chosen], kept, scene, networks.mapper))
+        pictures.append(composite(photo, toned, scene.seen(toned)[0]))
+    return _stored(photo, mask, pictures)
+
+
+@torch.no_grad()
+def _photographed(makers: Makers, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A photo of somebody drawn, [1, 3, S, S] in [-1, 1], and the soft mask of the face, [1, 1, S, S]."""
+    style = makers.mapping(torch.randn(1, 512, generator=rng))
+    photo = relit(makers.generator.synthesize(style[:, None], SIDE).clamp(-1, 1), rng)
+    if torch.rand((), generator=rng) < BADLY:
+        photo = photograph(photo, rng, covered=0.0)
+    photo = levels(photo).float() / 127.5 - 1
+    crop = levels(photo)[0].permute(1, 2, 0).contiguous().numpy()
+    mesh = mesh_in_crop(makers.eyes.landmarks, photo)[0].double().numpy() * SIDE
+    return photo, torch.from_numpy(soften(parse.face_mask(crop, mesh, SIDE)))[None, None]
+
+
+def _stored(photo: Tensor, mask: Tensor, pictures: list[Tensor]) -> dict[str, Tensor]:
+    """A row of Tries: of the pictures the first is the inverted one."""
     stored = levels(torch.cat([photo, *pictures]))
     masks = (mask * 255).round().to(torch.uint8)
     return {"photos": stored[:1], "inverted": stored[1:2], "others": stored[None, 2:], "masks": masks}
@@ -114,10 +162,11 @@ def _placed(makers: Makers, codes: Tensor, photo: Tensor, mask: Tensor) -> Tenso
 
 class CriticObjective(Objective):
     """At every place within the mask, either of the better pictures shall look better than either of the others: the
-    logistic loss of differences, between pictures of the same photo alone."""
+    logistic loss of differences, between pictures of the same photo alone. Of several kinds of tries each has a batch
+    in every step."""
 
-    def __init__(self, critic: Critic, tries: Tries, batch: int = 4) -> None:
-        self.critic, self.tries, self.batch = critic, tries, batch
+    def __init__(self, critic: Critic, *kinds: Tries, batch: int = 4) -> None:
+        self.critic, self.kinds, self.batch = critic, kinds, batch
         for parameter in critic.parameters():  # channels last: less time on a CPU
             if parameter.dim() == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
@@ -126,26 +175,21 @@ class CriticObjective(Objective):
         return {"critic": self.critic}
 
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
-        chosen = torch.randint(len(self.tries) - HELD_OUT, (self.batch,), generator=rng)
-        pictures, masks = self._of(chosen)
-        mirrored = torch.rand((), generator=rng) < 0.5
-        if mirrored:
-            pictures, masks = pictures.flip(4), masks.flip(3)
-        flat = recompressed(pictures.flatten(0, 1), rng)
-        loss, right = self._judged(flat.view_as(pictures), masks)
-        held = {}
-        if step % 50 == 0:
-            with torch.no_grad():
-                _, known = self._judged(*self._of(torch.arange(len(self.tries) - HELD_OUT, len(self.tries))))
-            held = {"_held_out": known}
-        return {"critic": loss, "_right": right, **held}
+        losses: dict[str, Tensor] = {}
+        for number, tries in enumerate(self.kinds):
+            kind = f"_{number}" if number else ""
+            seen = len(tries) - held_out(tries)
+            pictures, masks = rows(tries, torch.randint(seen, (self.batch,), generator=rng))
+            if torch.rand((), generator=rng) < 0.5:
+                pictures, masks = pictures.flip(4), masks.flip(3)
+            flat = recompressed(pictures.flatten(0, 1), rng)
+            losses[f"critic{kind}"], losses[f"_right{kind}"] = self.judged(flat.view_as(pictures), masks)
+            if step % 50 == 0 and seen < len(tries):
+                with torch.no_grad():
+                    _, losses[f"_held_out{kind}"] = self.judged(*rows(tries, torch.arange(seen, len(tries))))
+        return losses
 
-    def _of(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Pictures [n, 2 + OTHERS, 3, S, S] in [-1, 1] of some photos, the better two first, and masks."""
-        parts = self.tries.photos[chosen][:, None], self.tries.inverted[chosen][:, None], self.tries.others[chosen]
-        return torch.cat(parts, dim=1).float() / 127.5 - 1, self.tries.masks[chosen].float() / 255
-
-    def _judged(self, pictures: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+    def judged(self, pictures: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         """The loss, and in what share of the pairs the better picture is known."""
         logits = self.critic(pictures.flatten(0, 1).contiguous(memory_format=torch.channels_last))
         logits = logits.unflatten(0, pictures.shape[:2])
@@ -153,3 +197,14 @@ class CriticObjective(Objective):
         covers = masks[:, None, None].expand(-1, 2, gap.shape[2], -1, -1, -1).flatten(0, 2)
         wrong = within(F.softplus(-gap).flatten(0, 2), covers)
         return wrong.mean(), (within(gap.flatten(0, 2), covers) > 0).float().mean()
+
+
+def held_out(tries: Tries) -> int:
+    """How many of the last photos the critic never learns from."""
+    return min(HELD_OUT, len(tries) // 8)
+
+
+def rows(tries: Tries, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Pictures [n, 2 + OTHERS, 3, S, S] in [-1, 1] of some photos, the better two first, and masks."""
+    parts = tries.photos[chosen][:, None], tries.inverted[chosen][:, None], tries.others[chosen]
+    return torch.cat(parts, dim=1).float() / 127.5 - 1, tries.masks[chosen].float() / 255

@@ -18,6 +18,7 @@ from anonface import weights
 from anonface.backends.diffusion_files import load_model, run_files
 from anonface.backends.eyes import load_eyes
 from anonface.backends.generator import load_generator, load_mapping
+from anonface.backends.ifadit import IFADIT
 from anonface.backends.latent_editing import EDITORS, ENCODER
 from anonface.errors import UsageError, WeightsError
 from anonface.models.apparent import Apparent
@@ -34,7 +35,7 @@ from anonface.models.latent_editing import FaceEditor
 from anonface.models.sharpener import Sharpener
 from anonface.models.sif import SIF
 from anonface.training.census import ASKED, load_people, seen_change, take_census
-from anonface.training.critic import CriticObjective, Makers, load_tries
+from anonface.training.critic import CriticObjective, Makers, Tries, load_refined, load_tries
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
 from anonface.training.heads import HeadsObjective
@@ -171,15 +172,28 @@ def _census_taken(request: Request, progress: Progress) -> dict[str, float]:
 
 
 def _critic(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    critic = Critic()
+    _start_from_imagenet(critic.backbone)
+    return CriticObjective(critic, _tries(request, progress)), request.settings("critic", 800, 2e-4)
+
+
+def _critic_again(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    """The package's critic, and what is refined in its eyes."""
+    critic = Critic()
+    weights.load(critic, "critic")
+    count = max(1, request.faces // REFINED)
+    refined = load_refined(request.folder / "refined.safetensors", IFADIT(), count, progress=progress)
+    objective = CriticObjective(critic, _tries(request, progress), refined, batch=2)
+    return objective, request.settings("critic-again", 600, 1e-4)
+
+
+def _tries(request: Request, progress: Progress) -> Tries:
     census, inversion = Census(), InversionEncoder()
     for module, name in ((census, CENSUS), (inversion, ENCODER)):
         weights.load(module, name)
         module.requires_grad_(False).eval()
     makers = Makers(load_eyes(), load_generator(), load_mapping(), census, inversion)
-    tries = load_tries(request.folder / "tries.safetensors", makers, request.faces, progress=progress)
-    critic = Critic()
-    _start_from_imagenet(critic.backbone)
-    return CriticObjective(critic, tries), request.settings("critic", 800, 2e-4)
+    return load_tries(request.folder / "tries.safetensors", makers, request.faces, progress=progress)
 
 
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -351,6 +365,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "flow": _flow,
     "ifadit": _phase_two,  # phase II
     "critic": _critic,
+    "critic-again": _critic_again,
     "autoencoder": _autoencoder,
     "diffusion": _diffusion,
     "sharpener": _sharpener,
@@ -369,5 +384,6 @@ PACES = {
     "hford": ((4, 1_200), (16, 60_000)),
 }
 CENSUS = "census"  # fitted, not trained step by step
+REFINED = 4  # times as many faces are begun as refined, which takes half a minute each
 READ = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # of these the first, which look through the reader
 KEPT = {"dbaf": 1_200, "hford": 1_200}  # and up to which from there the maps are trained alone

@@ -6,10 +6,11 @@ import torch
 from anonface import weights
 from anonface.backends.eyes import load_eyes
 from anonface.backends.generator import load_generator, load_mapping
+from anonface.backends.ifadit import IFADIT
 from anonface.models.census import Census
 from anonface.models.critic import Critic
 from anonface.models.inversion import InversionEncoder
-from anonface.training.critic import OTHERS, CriticObjective, Makers, Tries, load_tries
+from anonface.training.critic import OTHERS, CriticObjective, Makers, Tries, load_refined, load_tries, rows
 from anonface.training.loop import step_generator
 
 
@@ -44,15 +45,25 @@ def test_the_shipped_critic_prefers_photos_that_it_never_saw(tries):
     with torch.no_grad():
         everything = torch.arange(len(tries))
         assert (
-            float(taught._judged(*taught._of(everything))[1]) > 0.85 > float(fresh._judged(*fresh._of(everything))[1])
+            float(taught.judged(*rows(tries, everything))[1]) > 0.85 > float(fresh.judged(*rows(tries, everything))[1])
         )
 
 
-def test_a_step_teaches_every_layer(tries, monkeypatch):
-    monkeypatch.setattr("anonface.training.critic.HELD_OUT", 2)
+def test_a_step_teaches_every_layer(tries):
     objective = CriticObjective(Critic(), tries, batch=2)
     losses = objective.losses(step_generator(1, 0), 0)
     losses["critic"].backward()
     assert 0 <= float(losses["_held_out"]) <= 1
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in objective.critic.parameters())
     assert "_held_out" not in objective.losses(step_generator(1, 1), 1)
+
+
+def test_people_who_were_refined_are_tries_of_a_second_kind(tries, tmp_path):
+    refined = load_refined(tmp_path / "refined.safetensors", IFADIT(settings={"refine": 1}), 1, seed=99)
+    assert refined.others.shape == (1, OTHERS, 3, 256, 256)
+    outside = (refined.masks == 0)[:, None].expand_as(refined.others)
+    off = (refined.others.float() - refined.photos[:, None].float()).abs()
+    assert float(off[outside].max()) == 0 and float(off[~outside].mean()) > 5
+    assert float((refined.others[:, 0].float() - refined.others[:, 1].float()).abs().mean()) > 1  # two people
+    losses = CriticObjective(Critic(), tries, refined, batch=1).losses(step_generator(1, 0), 0)
+    assert {"critic", "critic_1", "_held_out"} <= losses.keys()
