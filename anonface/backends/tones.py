@@ -1,4 +1,4 @@
-"""The photo's light and skin tone on a render: colours as they are when blurred, and nothing finer."""
+"""The photo's light, skin tone and strength of hues on a render: colours as they are when blurred, and nothing finer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from anonface.backends.looks import luma
 
 TONE_GRID = 16  # cells along the side on which light is compared
-MONOCHROME = (0.01, 0.03)  # spread of a face's hues: below the first the photo is grey or tinted, above the second not
+HUE_GRID = 32  # and on which it is told how far hues vary: a watermark's detail is finer
 TONE_GAIN = 2.5  # the most by which light is raised or lowered
 LIFT = 1.2  # of pixels in [-1, 1]: black reflects a little
 TONE_REACH = 2.0  # standard deviation of the blur, in cells
@@ -21,22 +21,23 @@ def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
     Light multiplies: what is dark, brows and lashes, stays dark under more of it.
 
     Only what survives a blur of an eighth of the crop's side passes from the photo to the render: light and skin tone.
-    In a photo without hues of its own, grey or of one tint, the render loses its hues too.
+    Beside that, the render's hues vary no more than the photo's: in a grey photo or one of a single tint not at all.
     """
-    render = _as_colourful(render, face, mask)
     photo, own = (_blurred(picture + LIFT, mask) for picture in (face, render))
     gain = ((photo + 0.02) / (own + 0.02)).clamp(1 / TONE_GAIN, TONE_GAIN)
-    return (render + LIFT) * F.interpolate(gain, render.shape[-2:], mode="bicubic") - LIFT
+    gain, tint = (F.interpolate(cells, render.shape[-2:], mode="bicubic") for cells in (gain, photo / luma(photo)))
+    toned = (render + LIFT) * gain
+    plain = luma(toned) * tint
+    theirs, ours = _spread(face + LIFT - luma(face + LIFT) * tint, mask), _spread(toned - plain, mask)
+    return plain + (theirs / ours).clamp_max(1.0) * (toned - plain) - LIFT
 
 
-def _as_colourful(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-    hues = face - luma(face)
-    area = mask.sum((2, 3), keepdim=True).clamp_min(1.0)
-    tint = (hues * mask).sum((2, 3), keepdim=True) / area
-    spread = (((hues - tint).square() * mask).sum((1, 2, 3), keepdim=True) / (3 * area)).sqrt()
-    low, high = MONOCHROME
-    grey = luma(render)
-    return grey + ((spread - low) / (high - low)).clamp(0, 1) * (render - grey)
+def _spread(hues: Tensor, mask: Tensor) -> Tensor:
+    """Root mean square within the mask of what hues are on the grid, [B, 1, 1, 1]."""
+    cover = F.adaptive_avg_pool2d(mask, HUE_GRID)
+    cells = F.adaptive_avg_pool2d(hues * mask, HUE_GRID)
+    area = cover.square().sum((1, 2, 3), keepdim=True) + 1e-3
+    return (cells.square().mean(1, keepdim=True).sum((1, 2, 3), keepdim=True) / area + 1e-8).sqrt()
 
 
 def _blurred(picture: Tensor, mask: Tensor) -> Tensor:
