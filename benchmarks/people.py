@@ -4,7 +4,7 @@ python benchmarks/people.py [--steps NAME=VALUE ...] [--choice NAME=VALUE ...] -
 
 Names are those of `RefineParams` and `ChoiceParams` (`anonface/backends/refine.py`); all that follows `--` is
 evaluate's: `--sheet FILE` shows the faces, without which no figure says enough. A journal does not know of the weights:
-give each its own.
+give each its own. They hold in this process alone, so `--quick` is refused, which hands photos to a second one.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ def main() -> None:
     parser.add_argument("--choice", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("evaluate", nargs="+", help="what evaluate is to be given, after --")
     args = parser.parse_args()
+    for option in ("--quick", "--backend"):
+        if option in args.evaluate:
+            parser.error(f"{option} goes past these weights")
     ifadit.DISGUISE = changed(ifadit.DISGUISE, args.steps)
     ifadit.CHOICE = changed(ifadit.CHOICE, args.choice)
     sys.argv = ["anonface", "evaluate", *args.evaluate]

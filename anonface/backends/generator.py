@@ -42,7 +42,7 @@ def load_generator(device: torch.device | str = "cpu", heads: bool = True) -> Mo
 
 def sketching(generator: MobileStyleGAN, device: torch.device | str = "cpu") -> Sketch:
     """``generator.synthesize`` for looks at a face while it is being made, in two thirds of the time where the device
-    multiplies bfloat16 faster, 50 dB from what it is in full. What is seen in the end is drawn in full."""
+    multiplies bfloat16 faster, 51 dB from what it is in full. What is seen in the end is drawn in full."""
     if not multiplies_bfloat16_faster(device):
         return generator.synthesize
     coarse = copy.deepcopy(generator).bfloat16()

@@ -38,7 +38,7 @@ PLAIN, BUSY = 0.4, 2.0  # least and most room, in shares of where contrast is or
 HIDDEN = 0.3  # of the soft mask: where less of the new face shows, nothing is written
 YCBCR = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))  # JPEG's
 LABEL = "anonface/v1 watermark"
-VERSION = "watermark 4"  # of what backends say, and how; another way is another number
+VERSION = "watermark 5"  # of what backends say, and how; another way is another number
 STRENGTH = 1.2  # by which backends write a correction: a photo's own grid takes part of it away
 
 
