@@ -1740,7 +1740,7 @@ def train(
         str,
         typer.Argument(
             help="heads, parser, identity, attributes, flow, ifadit, each on the former; census, on the first three; "
-            "critic, then critic-again; autoencoder, then diffusion, sharpener; reader, then inversion, then dbaf, hford."
+            "critic, critic-again; autoencoder, then diffusion, sharpener; reader, then inversion, then dbaf, hford."
         ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],
@@ -1748,7 +1748,9 @@ def train(
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0: never.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
     faces: Annotated[int, typer.Option(min=100, help="Synthetic faces kept at hand.")] = 3600,
-    device: Annotated[str, typer.Option(help="cpu; cuda or cuda:N for autoencoder, diffusion, sharpener, inversion, dbaf and hford.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="cpu; cuda, cuda:N for autoencoder, diffusion, sharpener, inversion, dbaf and hford.")
+    ] = "cpu",
 ) -> None:
     """Train networks on synthetic faces. Resumable; logs losses and contact sheets into DIR."""
     from anonface.pipeline import choose_device

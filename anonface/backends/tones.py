@@ -1,4 +1,4 @@
-"""The photo's light, skin tone and strength of hues on a render: colours as they are when blurred, and nothing finer."""
+"""The photo's light, skin tone and strength of hues on a render: colours as they are blurred, and nothing finer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """``anonface train``: from a name to a run.
 
-Order: heads, parser, identity, attributes, flow, ifadit; and census, on the first three; critic, on those and on
-inversion, and critic-again, on all that hides a face. Each reads what the ones before it left in the package's ``trained``. Apart from them, each in one folder, which can then be named as a model:
-autoencoder, then diffusion, then sharpener; reader, inversion, then dbaf and hford.
+Order: heads, parser, identity, attributes, flow, ifadit; census, on the first three; critic, on those and on inversion,
+and critic-again, on all that hides a face. Each reads what the ones before it left in the package's ``trained``. Apart
+from them, each in one folder, which can then be named as a model: autoencoder, then diffusion, then sharpener; reader,
+inversion, then dbaf and hford.
 """
 
 from __future__ import annotations
