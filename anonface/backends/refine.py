@@ -77,7 +77,7 @@ class RefineParams:
     the cosine to the original is still above ``enough``.
     """
 
-    steps: int = 20
+    steps: int = 24
     side: int = 256
     rate: float = 0.04
     own: float = 0.2
