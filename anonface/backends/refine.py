@@ -42,6 +42,7 @@ SHAPED = slice(3, 10)  # latents of features
 SEX = 3.0  # how much more apparent sex counts than age and tone: what is between does not look like either
 CERTAIN = 3.0  # logit of sex from which on nobody is taken for the other
 AS_OLD = 5.0  # years by which two ages are the same
+ALIKE = 100.0  # nats of the critic's that a cosine to the original is worth, where it is more than enough
 AT_ONCE = 4  # people at whom a network looks: on a CPU in two thirds of the time of one after the other
 SELDOM = 2  # the parser looks at one step, the critic at the next: each costs half of what the generator does
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
@@ -74,7 +75,8 @@ class RefineParams:
     no glasses, hair or background where the photo shows none; where a face is ``mended`` (``mending.py``), only there
     where it will be seen; ``glasses`` wants none where the photo has none. ``natural`` wants it to look as much like a
     photo as the photo does, to the critic. Of people who were ranked, ``turns`` at most are refined: the next one where
-    the cosine to the original is still above ``enough``.
+    the cosine to the original is still above ``enough``, or where the face looks like a photo by more than ``passable``
+    nats less than the photo does.
     """
 
     steps: int = 24
@@ -108,10 +110,11 @@ class RefineParams:
     hues: float = 1500.0
     face: float = 15.0
     glasses: float = 300.0
-    natural: float = 1.0
+    natural: float = 3.0
     mended: bool = True
     turns: int = 2
     enough: float = 0.18
+    passable: float = 4.0
 
 
 DISGUISE = RefineParams()
@@ -163,9 +166,9 @@ class ChoiceParams:
     conditions: float = 300.0
     landmarks: float = 2500.0
     expression: float = 6000.0
-    face: float = 1000.0
+    face: float = 4000.0
     glasses: float = 20000.0
-    natural: float = 60.0
+    natural: float = 90.0
     odd: float = 80.0
     unlike: float = 1000.0
     seen: float = 600.0
@@ -326,26 +329,30 @@ class Scene:
             )
 
     @torch.no_grad()
-    def likeness(self, w: Tensor) -> float:
-        """How like the original a face of latents [1, n, 512] comes out: the cosine of their codes."""
+    def verdict(self, w: Tensor) -> tuple[float, float]:
+        """How like the original a face of latents [1, n, 512] comes out, the cosine of their codes, and by how many
+        nats less like a photo."""
         _, toned = self.drawn(w)
-        code = self.eyes.encoder(composite(self.face, toned, self.seen(toned)[0]))
-        return float(F.cosine_similarity(code, self.left[:1]))
+        placed = composite(self.face, toned, self.seen(toned)[0])
+        alike = F.cosine_similarity(self.eyes.encoder(placed), self.left[:1])
+        return float(alike), float(self.artifice(placed))
 
 
 def refined(
     people: Sequence[Tensor], order: Sequence[int], target: Tensor, scene: Scene, latents: PrincipalLatents
 ) -> Tensor:
-    """The first of ``people`` by their ``order``, refined (:func:`refine`); where that comes out too like the original,
-    the next one, and of those whoever does least."""
-    likest: list[tuple[float, int, Tensor]] = []
+    """The first of ``people`` by their ``order``, refined (:func:`refine`); where that comes out too like the original
+    or too little like a photo, the next one, and of those the one of whom there is less of either."""
+    enough, passable = scene.params.enough, scene.params.passable
+    faults: list[tuple[float, int, Tensor]] = []
     for turn, chosen in enumerate(order[: scene.params.turns]):
         scene.take(chosen)
         w = refine(people[chosen], target, scene, latents)
-        likest.append((scene.likeness(w), turn, w))
-        if likest[-1][0] <= scene.params.enough:
+        alike, artifice = scene.verdict(w)
+        faults.append((ALIKE * max(0.0, alike - enough) + max(0.0, artifice - passable), turn, w))
+        if faults[-1][0] == 0:
             break
-    return min(likest)[2]
+    return min(faults)[2]
 
 
 @denormals_flushed()

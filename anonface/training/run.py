@@ -185,7 +185,7 @@ def _critic_again(request: Request, progress: Progress) -> tuple[Objective, Loop
     count = max(1, request.faces // REFINED)
     refined = load_refined(request.folder / "refined.safetensors", IFADIT(), count, progress=progress)
     objective = CriticObjective(critic, _tries(request, progress), refined, batch=2)
-    return objective, request.settings("critic-again", 600, 1e-4)
+    return objective, request.settings("critic-again", 300, 1e-4)
 
 
 def _tries(request: Request, progress: Progress) -> Tries:
@@ -385,6 +385,6 @@ PACES = {
     "hford": ((4, 1_200), (16, 60_000)),
 }
 CENSUS = "census"  # fitted, not trained step by step
-REFINED = 4  # times as many faces are begun as refined, which takes half a minute each
+REFINED = 10  # times as many faces are begun as refined, which takes half a minute each
 READ = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # of these the first, which look through the reader
 KEPT = {"dbaf": 1_200, "hford": 1_200}  # and up to which from there the maps are trained alone

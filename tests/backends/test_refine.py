@@ -302,28 +302,30 @@ def test_who_is_chosen_does_not_depend_on_how_many_are_looked_at_at_once(monkeyp
     assert torch.allclose(left[0], left[1], atol=1e-6) and torch.allclose(left[0], left[2], atol=1e-6)
 
 
-def test_the_next_one_takes_a_turn_where_a_face_comes_out_too_like(monkeypatch):
+def test_the_next_one_takes_a_turn_where_a_face_comes_out_too_like_or_too_little_like_a_photo(monkeypatch):
     networks = plain_networks(all_face)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = list(torch.randn(5, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
     order, code = [3, 0, 4, 1, 2], networks.encoder(face)
-    alone = RefineParams(steps=0, side=64, turns=3, enough=1.0)
+    alone = RefineParams(steps=0, side=64, turns=3, enough=0.2, passable=4)
 
-    def shown(*likeness: float, **how: float) -> int:
-        """Who is shown where the first three in order come out so like."""
-        scene, told = plain_scene(face, mask, networks, replace(alone, **how)), iter(likeness)
-        monkeypatch.setattr(scene, "likeness", lambda w: next(told))
+    def shown(*verdicts: tuple[float, float], **how: float) -> int:
+        """Who is shown where the first three in order come out so like the original, and so little like a photo."""
+        scene, told = plain_scene(face, mask, networks, replace(alone, **how)), iter(verdicts)
+        monkeypatch.setattr(scene, "verdict", lambda w: next(told))
         scene.ranked(people, (), code, networks.mapper)
         w = refined(people, order, code, scene, networks.mapper)
         assert next(told, None) is None  # nobody is refined in vain
         return next(i for i, one in enumerate(people) if torch.equal(one, w))
 
-    assert shown(0.9) == 3 and shown(1.1, 0.5) == 0
-    assert shown(3.0, 1.5, 2.0) == 0 and shown(3.0, 2.0, 1.5) == 4 and shown(2.0, 2.0, 2.0) == 3
-    assert shown(3.0, turns=1) == 3
+    assert shown((0.1, 3)) == 3 and shown((0.3, 0), (0.1, 0)) == 0 and shown((0, 5), (0, 3)) == 0
+    assert shown((0.5, 0), (0.3, 0), (0.4, 0)) == 0 and shown((0.5, 0), (0.4, 0), (0.3, 0)) == 4
+    assert shown((0.1, 9), (0.1, 5), (0.1, 7)) == 0 and shown((0.4, 9), (0.4, 9), (0.4, 9)) == 3
+    assert shown((0.3, 0), (0.1, 9), (0.1, 20)) == 0  # a tenth of the cosine is worth ten nats
+    assert shown((0.5, 9), turns=1) == 3
 
 
-def test_likeness_is_to_the_original_as_it_will_be_seen():
+def test_a_verdict_is_of_a_face_as_it_will_be_seen():
     networks = plain_networks(all_face)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     mask[..., 32:] = 0
@@ -331,9 +333,9 @@ def test_likeness_is_to_the_original_as_it_will_be_seen():
     scene = plain_scene(face, mask, networks, RefineParams(side=64, mended=False))
     shown = torch.cat([scene.drawn(people[0])[1][..., :32], face[..., 32:]], dim=3)
     alike = float(F.cosine_similarity(networks.encoder(shown), networks.encoder(face)))
-    assert scene.likeness(people[0]) == pytest.approx(alike, abs=1e-5)
+    assert scene.verdict(people[0]) == pytest.approx((alike, float(scene.artifice(shown))), abs=1e-5)
     scene.ranked(people, (), networks.encoder(face), networks.mapper)
-    assert scene.likeness(people[0]) == pytest.approx(alike, abs=1e-5)  # whatever all share
+    assert scene.verdict(people[0])[0] == pytest.approx(alike, abs=1e-5)  # whatever all share
 
 
 def test_sex_counts_more_than_tone():
