@@ -102,7 +102,7 @@ class RefineParams:
     conditions: float = 60.0
     sex: float = 10.0
     colour: float = 8.0
-    landmarks: float = 400.0
+    landmarks: float = 800.0
     expression: float = 240.0
     gaze: float = 20.0
     forehead: float = 10.0
@@ -110,7 +110,7 @@ class RefineParams:
     hues: float = 1500.0
     face: float = 15.0
     glasses: float = 300.0
-    natural: float = 3.0
+    natural: float = 2.0
     mended: bool = True
     turns: int = 2
     enough: float = 0.18
@@ -164,16 +164,16 @@ class ChoiceParams:
     near: float = 1000.0
     far: float = 0.15
     conditions: float = 300.0
-    landmarks: float = 2500.0
+    landmarks: float = 4000.0
     expression: float = 6000.0
-    face: float = 4000.0
+    face: float = 2500.0
     glasses: float = 20000.0
-    natural: float = 90.0
+    natural: float = 60.0
     odd: float = 80.0
     unlike: float = 1000.0
     seen: float = 600.0
     stranger: float = 0.05
-    apart: float = 500.0
+    apart: float = 800.0
     sex: float = 60.0
     age: float = 20.0
 
