@@ -113,8 +113,8 @@ class RefineParams:
     natural: float = 2.0
     mended: bool = True
     turns: int = 2
-    enough: float = 0.18
-    passable: float = 4.0
+    enough: float = 0.22
+    passable: float = 8.0
 
 
 DISGUISE = RefineParams()
