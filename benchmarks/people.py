@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("evaluate", nargs="+", help="what evaluate is to be given, after --")
     args = parser.parse_args()
     for option in ("--quick", "--backend"):
-        if option in args.evaluate:
+        if any(word.split("=")[0] == option for word in args.evaluate):
             parser.error(f"{option} goes past these weights")
     ifadit.DISGUISE = changed(ifadit.DISGUISE, args.steps)
     ifadit.CHOICE = changed(ifadit.CHOICE, args.choice)

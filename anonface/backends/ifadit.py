@@ -32,7 +32,7 @@ from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.mending import mended
 from anonface.backends.message import LEGIBLE, Kind
-from anonface.backends.persona import FEATURED, ONE, USUAL, CastParams, cast, strangers
+from anonface.backends.persona import FEATURED, ONE, USUAL, cast, strangers
 from anonface.backends.recognizer import frames
 from anonface.backends.refine import (
     CHOICE,
@@ -222,16 +222,23 @@ class IFADIT:
         code, hidden, given = self.embed(face), self.hide(face, key), face
         face, mask = face.to(self.device), mask.to(self.device)
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
-        kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(small)
-        (people, nobody), meant = self._cast(hidden, kept, small, self.casting), _Meant(code, hidden)
-        w = people[0]
+        meant = _Meant(code, hidden)
         if self.settings.refine:
-            own = mapper.to_u(self.latents(small, code.to(w)))
+            own = mapper.to_u(self.latents(small, code.to(small)))
             meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
-            scene = self._scene(small, cover, self.disguise)
-            w = refined(people, scene.ranked(people, nobody, kept, mapper, self.choice), kept, scene, mapper)
+            people, order, kept, scene = self.ranked(hidden, small, cover)
+            w = refined(people, order, kept, scene, mapper)
+        else:
+            w = self._cast(hidden, small)[0][0]
         self._meant.keep(given, key, meant)
         return self._mended(w, face, mask)
+
+    def ranked(self, hidden: Tensor, face: Tensor, mask: Tensor) -> tuple[list[Tensor], list[int], Tensor, Scene]:
+        """Whom a hidden code casts for a face, latents each, in which order they fit into its place, the code's kept
+        coordinates, and the place: what ``refine.refined`` asks for."""
+        people, nobody, kept = self._cast(hidden, face)
+        scene = self._scene(face, mask, self.disguise)
+        return people, scene.ranked(people, nobody, kept, self.networks.mapper, self.choice), kept, scene
 
     def hide(self, face: Tensor, key: FaceKey) -> Tensor:
         """T(E_ID(X), s) of one face, the code of whom it is to become: [1, 448], float64 on the CPU."""
@@ -368,10 +375,11 @@ class IFADIT:
         with torch.no_grad():
             return self.networks.mapper(code.float(), self.attributes(face))
 
-    def _cast(
-        self, hidden: Tensor, kept: Tensor, face: Tensor, params: CastParams
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        return cast(hidden, face, self.latents(face, kept), self.networks, self.keygen.mapping, params)
+    def _cast(self, hidden: Tensor, face: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """People, nobody, and the hidden code's kept coordinates with 0 for the rest."""
+        kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(face)
+        people = cast(hidden, face, self.latents(face, kept), self.networks, self.keygen.mapping, self.casting)
+        return *people, kept
 
     def _drawn(self, w: Tensor, face: Tensor, mask: Tensor) -> Tensor:
         return match_tones(self._render(w, face.shape[-1]), face, mask).clamp(-1, 1).cpu()

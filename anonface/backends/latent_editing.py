@@ -55,8 +55,18 @@ FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyon
 TRIED = replace(USUAL, tried=4)  # a refined face has time for more
 # Of four, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
 AMONG_FEW = replace(
-    CHOICE, natural=12.0, expression=1200.0, face=250.0, glasses=5000.0, near=200.0, unlike=100.0, apart=600.0, sex=20.0
+    CHOICE,
+    natural=12.0,
+    landmarks=2500.0,
+    expression=1200.0,
+    face=250.0,
+    glasses=5000.0,
+    near=200.0,
+    unlike=100.0,
+    apart=600.0,
+    sex=20.0,
 )
+FITTING = replace(DISGUISE, landmarks=300.0)  # nothing is refined: these only weigh how somebody fits
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 
@@ -176,7 +186,7 @@ class LatentEditingBackend(published.WithoutSettings):
         person = kept + share * F.pad(F.normalize(own, dim=0)[None], (KEPT, 0))
         likely = likeliest(person, small, casting.census, casting.eyes, self.mapping, TRIED)
         edits = [self._further(casting.census, codes, style) for style in likely]
-        scene = Scene(small, cover, casting.eyes, self._sketched(features, cover), DISGUISE, casting.critic)
+        scene = Scene(small, cover, casting.eyes, self._sketched(features, cover), FITTING, casting.critic)
         people = [networks.encoder.to_latents(edit) for edit in edits]
         return edits[scene.ranked(people, (), kept, networks.encoder, AMONG_FEW)[0]]
 

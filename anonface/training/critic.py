@@ -18,18 +18,26 @@ from torch import Tensor, nn
 
 from anonface.backends.eyes import Eyes, mesh_in_crop
 from anonface.backends.ifadit import IFADIT
-from anonface.backends.persona import FEATURED, cast, exchanged, strangeness
-from anonface.backends.refine import Scene, refine
+from anonface.backends.persona import FEATURED, exchanged, strangeness
+from anonface.backends.refine import refine
 from anonface.backends.tones import match_tones
 from anonface.faces import parse
 from anonface.faces.blend import composite, soften
-from anonface.keys import KEY_BYTES, SALT_BYTES, Key
 from anonface.models.census import Census
 from anonface.models.critic import Critic, within
-from anonface.models.identity import KEPT
 from anonface.models.inversion import CODE_OF_LATENT, InversionEncoder
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.training.data import drawn_rows, levels, photograph, recompressed, relit, row_generator, uniform
+from anonface.models.sif import FlowKey
+from anonface.training.data import (
+    draw_keys,
+    drawn_rows,
+    levels,
+    photograph,
+    recompressed,
+    relit,
+    row_generator,
+    uniform,
+)
 from anonface.training.loop import Objective
 
 SIDE = 256  # px
@@ -39,7 +47,7 @@ SHAKEN = 0.25  # deviations of a whitened latent by which all move together, at 
 OTHERS = 2  # people in each photo
 LATER = 3  # of whom the second, where they are refined, is one of so many who fit less than the first
 BADLY = 0.3  # share of the photos that are taken badly
-SAVED_EVERY = 200
+SAVED_EVERY, REFINED_EVERY = 200, 5  # photos: those of refined people take half a minute each
 HELD_OUT = 64  # photos
 
 
@@ -89,7 +97,7 @@ def load_refined(
 ) -> Tries:
     """The same with people who were refined under random keys, in the eyes of the backend's critic."""
     draw = lambda done: _refined(backend, row_generator(seed, done))  # noqa: E731
-    return Tries(**drawn_rows(file, count, draw, 5, progress))
+    return Tries(**drawn_rows(file, count, draw, REFINED_EVERY, progress))
 
 
 @torch.no_grad()
@@ -119,12 +127,9 @@ def _refined(backend: IFADIT, rng: torch.Generator) -> dict[str, Tensor]:
     networks, mapping = backend.networks, backend.keygen.mapping
     makers = Makers(networks, networks.generator, mapping, networks.census, networks.inversion)
     photo, mask = _photographed(makers, rng)
-    key = Key(bytes(torch.randint(256, (KEY_BYTES,), generator=rng).tolist())).face(bytes(SALT_BYTES), backend.name, 0)
-    hidden = backend.hide(photo, key)
-    kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(photo)
-    people, nobody = cast(hidden, photo, backend.latents(photo, kept), networks, mapping, backend.casting)
-    scene = Scene(photo, mask, networks, networks.sketch, backend.disguise, networks.critic)
-    order = scene.ranked(people, nobody, kept, networks.mapper, backend.choice)
+    key = draw_keys(mapping, 1, rng, backend.flow.params)
+    hidden = backend.flow(backend.embed(photo), FlowKey(key.k.double(), key.mix.double()))
+    people, order, kept, scene = backend.ranked(hidden, photo, mask)
     with torch.no_grad():
         pictures = [_placed(makers, networks.inversion.to_w(networks.inversion(photo)[0]), photo, mask)]
     for chosen in (order[0], order[int(torch.randint(1, 1 + LATER, (), generator=rng))]):

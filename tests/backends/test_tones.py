@@ -1,5 +1,6 @@
 """The photo's light on a render."""
 
+import pytest
 import torch
 
 from anonface.backends.tones import match_tones
@@ -25,3 +26,18 @@ def test_a_tint_is_kept():
     luma = (toned * toned.new_tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
     expected = (tint * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
     assert torch.allclose((toned - luma).mean((2, 3)), (tint - expected).mean((2, 3)), atol=0.02)
+
+
+def test_hues_vary_no_more_than_the_photos_and_no_less_than_they_do():
+    mask = torch.ones(1, 1, 256, 256)
+    red = torch.tensor([0.3, 0.0, -0.3])[None, :, None, None]
+    blot = torch.zeros(1, 1, 256, 256)
+    blot[..., 96:112, 96:112], blot[..., 96:112, 112:128] = 1, -1  # finer than the blur, coarser than a watermark
+    vivid, pale = blot * red, 0.25 * blot * red
+    height = lambda picture: float((picture[:, 0] - picture[:, 2])[:, 100:108, 100:108].mean())  # noqa: E731
+    assert height(match_tones(vivid, pale, mask)) == pytest.approx(height(pale), rel=0.1)
+    assert height(match_tones(pale, vivid, mask)) == pytest.approx(height(pale), rel=0.1)  # none are added
+    assert height(match_tones(vivid, vivid, mask)) == pytest.approx(height(vivid), rel=0.1)
+    # waves of 4 px, as a watermark's, make no photo colourful
+    wave = 0.2 * (torch.arange(256) % 4 < 2).float().sub(0.5)[None, None, None] * red
+    assert height(match_tones(vivid, pale + wave, mask)) == pytest.approx(height(pale), rel=0.1)
