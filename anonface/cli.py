@@ -57,7 +57,7 @@ ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
-EFFORTS = {"fast": 0, "balanced": 24, "best": 40}  # refinement steps
+EFFORTS = {"fast": 0, "balanced": 20, "best": 40}  # refinement steps
 QUICK_PHOTOS, QUICK_KEYS, QUICK_RECOVER_KEYS = 40, 2, 1  # of an evaluation in half an hour
 
 app = typer.Typer(
@@ -105,8 +105,8 @@ Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Optimisation steps a face; default 24, at recovery the record's, and a third more again to find what a"
-        " recovery will need, which takes none itself if all can be read. 0: the networks alone.",
+        help="Optimisation steps a face; default 20, at recovery the record's, and two thirds as many again to find what"
+        " a recovery will need, which takes none itself if all can be read. 0: the networks alone.",
     ),
 ]
 Model = Annotated[
@@ -128,7 +128,7 @@ Free = Annotated[
 Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
 Quality = Annotated[
     Literal["fast", "balanced", "best"] | None,
-    typer.Option(help="Instead of --refine: of ifadit, 0, 24 (the default) or 40 steps."),
+    typer.Option(help="Instead of --refine: of ifadit, 0, 20 (the default) or 40 steps."),
 ]
 JpegQuality = Annotated[int | None, typer.Option(min=1, max=100, help="Default 95. Other formats are lossless.")]
 KeepMetadata = Annotated[

@@ -19,6 +19,7 @@ from anonface.backends.looks import schedule, shrink
 from anonface.backends.tones import match_tones
 from anonface.faces.blend import composite
 from anonface.models.identity import IdentityEncoder
+from anonface.models.mobile_stylegan import Window
 
 COORDINATES = 32  # of a latent's principal ones, the first
 LOOKED_EVERY = 2  # steps
@@ -50,8 +51,8 @@ class Drawing(Protocol):
     @property
     def encoder(self) -> IdentityEncoder: ...
 
-    def draw(self, u: Tensor, side: int) -> Tensor:
-        """Whitened latents [1, n, 512] -> [1, 3, side, side] in about [-1, 1]."""
+    def draw(self, u: Tensor, side: int, window: Window) -> Tensor:
+        """Whitened latents [1, n, 512] -> [1, 3, side, side] in about [-1, 1], in a window."""
         ...
 
 
@@ -75,6 +76,7 @@ def compensation(
         start: where to begin, as what is returned; None is 0.
     """
     face, mask, tones = (shrink(x, params.side) for x in (face, mask, tones))
+    window = Window.around(mask)
     with torch.no_grad():
         code = networks.encoder(face)
     begun = base.new_zeros(*base.shape[:2], COORDINATES) if start is None else start.clone()
@@ -83,7 +85,7 @@ def compensation(
     weight = mask / mask.mean().clamp_min(0.05)
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
-        render = networks.draw(compensated(base, change), params.side)
+        render = networks.draw(compensated(base, change), params.side, window)
         toned = match_tones(render, tones, mask)
         error = toned - face
         apart = params.pixels * error.abs() + params.far * error.square()

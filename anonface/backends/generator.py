@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from anonface import weights
 from anonface.backends.arena import keep_large_buffers, multiplies_bfloat16_faster
-from anonface.models.mobile_stylegan import Details, MappingNetwork, MobileStyleGAN
+from anonface.models.mobile_stylegan import Details, MappingNetwork, MobileStyleGAN, Window
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +20,9 @@ GENERATOR_FILES = ("generator", "mapping", "generator-heads")
 class Sketch(Protocol):
     """:meth:`MobileStyleGAN.synthesize`, or what comes near it."""
 
-    def __call__(self, w_plus: Tensor, size: int, details: Details | None = None) -> Tensor: ...
+    def __call__(
+        self, w_plus: Tensor, size: int, window: Window | None = None, details: Details | None = None
+    ) -> Tensor: ...
 
 
 def load_generator(device: torch.device | str = "cpu", heads: bool = True) -> MobileStyleGAN:
@@ -47,9 +49,11 @@ def sketching(generator: MobileStyleGAN, device: torch.device | str = "cpu") -> 
         return generator.synthesize
     coarse = copy.deepcopy(generator).bfloat16()
 
-    def sketch(w_plus: Tensor, size: int, details: Details | None = None) -> Tensor:
+    def sketch(
+        w_plus: Tensor, size: int, window: Window | None = None, details: Details | None = None
+    ) -> Tensor:
         some = {side: (a.bfloat16(), b.bfloat16()) for side, (a, b) in (details or {}).items()}
-        return coarse.synthesize(w_plus.bfloat16(), size, some).float()
+        return coarse.synthesize(w_plus.bfloat16(), size, window, some).float()
 
     return sketch
 

@@ -77,12 +77,12 @@ class IFADITSettings:
     """What one photo's recovery must repeat.
 
     Attributes:
-        refine: refinement steps of a disguise; a compensation takes three fifths as many, and three quarters as
-            many when the photo is finished; a face restored without one half as many again. 0 is the networks alone.
+        refine: refinement steps of a disguise; a compensation takes two thirds as many, a face restored without one
+            half as many again. 0 is the networks alone.
         free: which of CONDITIONS the key may change, comma-separated; the others stay as they are.
     """
 
-    refine: int = 24
+    refine: int = 20
     free: str = ""
 
     @classmethod
@@ -102,7 +102,7 @@ class IFADITSettings:
 
 @dataclass
 class _Meant:
-    """Of a face that was hidden: its code and the hidden one, the whitened latents that draw it, what is to be said."""
+    """Of a face that was hidden: its code and the hidden one, M's whitened latents of it, what is to be said."""
 
     code: Tensor
     hidden: Tensor
@@ -171,7 +171,7 @@ class IFADIT:
         )
         self.keygen = KeyGen(self.flow.params)
         self.disguise, self.restoration, self.choice = DISGUISE, RESTORE, CHOICE
-        self.compensating, self.finishing = CompensationParams(fine=0.0), CompensationParams(rate=0.1)
+        self.finishing = CompensationParams(rate=0.1)
         self._meant: Memory[_Meant] = Memory()
         self._pace()
 
@@ -181,8 +181,7 @@ class IFADIT:
         # who asks for fewer steps than usual has no time for another person's
         turns = DISGUISE.turns if steps >= IFADITSettings.refine else 1
         self.disguise = replace(self.disguise, steps=steps, turns=turns)
-        self.compensating = replace(self.compensating, steps=steps * 3 // 5)
-        self.finishing = replace(self.finishing, steps=steps * 3 // 4)
+        self.finishing = replace(self.finishing, steps=steps * 2 // 3)
         self.restoration = replace(self.restoration, steps=steps * 3 // 2)
         freed = tuple(self.settings.free.split(","))
         self.casting = replace(USUAL if steps else ONE, free=freed)
@@ -224,8 +223,7 @@ class IFADIT:
         small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
         meant = _Meant(code, hidden)
         if self.settings.refine:
-            own = mapper.to_u(self.latents(small, code.to(small)))
-            meant.own = compensated(own, compensation(own, small, cover, small, self.networks, self.compensating))
+            meant.own = mapper.to_u(self.latents(small, code.to(small)))
             people, order, kept, scene = self.ranked(hidden, small, cover)
             w = refined(people, order, kept, scene, mapper)
         else:

@@ -34,7 +34,7 @@ from anonface.backends.memory import Memory
 from anonface.backends.mending import mended
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import USUAL, likeliest
-from anonface.backends.refine import CHOICE, DISGUISE, Scene
+from anonface.backends.refine import CHOICE, DISGUISE, Draw, Scene
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey
@@ -45,6 +45,7 @@ from anonface.models.hford import HFORD
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import Features, InversionEncoder
 from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor
+from anonface.models.mobile_stylegan import Window
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
 SIDE = 256  # px at which the networks look
@@ -52,7 +53,7 @@ STEPS = 6  # of a compensation
 # What is said: of each code the first 16 coordinates where much survives, the next 16 beside the detail.
 COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
 FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyond what the editor does, and how far
-TRIED = replace(USUAL, tried=4)  # a refined face has time for more
+TRIED = replace(USUAL, styles=8192, likely=1024, tried=4)  # a refined face has time for more
 # Of four, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
 AMONG_FEW = replace(
     CHOICE,
@@ -75,12 +76,12 @@ class _Drawing:
     """What compensation looks through."""
 
     networks: FaceEditor
-    sketch: Callable[[Tensor, int], Tensor]
+    sketch: Draw
     encoder: IdentityEncoder
 
-    def draw(self, u: Tensor, side: int) -> Tensor:
+    def draw(self, u: Tensor, side: int, window: Window) -> Tensor:
         """Codes -> their face, with what is kept of the features."""
-        return self.sketch(self.networks.encoder.to_latents(u), side)
+        return self.sketch(self.networks.encoder.to_latents(u), side, window)
 
 
 @dataclass(frozen=True)
@@ -271,11 +272,11 @@ class LatentEditingBackend(published.WithoutSettings):
         side = mask.shape[-1]
         return shrink(self.networks.render(codes, features, max(FINEST_HEAD, side), mask), side)
 
-    def _sketched(self, features: Features, mask: Tensor) -> Callable[[Tensor, int], Tensor]:
-        """Latents and a side -> a sketch of their face, with what is kept of the features about the mask."""
+    def _sketched(self, features: Features, mask: Tensor) -> Draw:
+        """Latents, a side and a window -> a sketch of their face, with what is kept of the features about the mask."""
         with torch.no_grad():
             details = self.networks.editor.details(features, mask)
-        return lambda w, side: self._sketch(w, side, details)
+        return lambda w, side, window: self._sketch(w, side, window, details)
 
     def _vectors(self, key: FaceKey) -> Tensor:
         """The key's vectors in the coordinates of the codes, [1, 3, 512]."""

@@ -62,8 +62,8 @@ class CastParams:
     conditions that the code says, not the photo.
     """
 
-    styles: int = 8192
-    likely: int = 1024
+    styles: int = 32768
+    likely: int = 4096
     tried: int = 12
     exchanges: tuple[Exchange, ...] = (PLAIN, BOLD)
     free: tuple[str, ...] = ()

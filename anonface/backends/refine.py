@@ -30,9 +30,9 @@ from anonface.models.critic import Critic, within
 from anonface.models.face_parser import like_odds, new_glasses
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
-from anonface.models.mobile_stylegan import MobileStyleGAN
+from anonface.models.mobile_stylegan import MobileStyleGAN, Window
 
-Draw = Callable[[Tensor, int], Tensor]
+Draw = Callable[[Tensor, int, Window], Tensor]
 
 LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
 HUE_GRID = 32  # and on which its hues are
@@ -79,7 +79,7 @@ class RefineParams:
     nats less than the photo does.
     """
 
-    steps: int = 24
+    steps: int = 20
     side: int = 256
     rate: float = 0.04
     own: float = 0.2
@@ -113,7 +113,7 @@ class RefineParams:
     natural: float = 2.0
     mended: bool = True
     turns: int = 2
-    enough: float = 0.22
+    enough: float = 0.28
     passable: float = 8.0
 
 
@@ -193,9 +193,9 @@ class Networks(Eyes):
     inversion: InversionEncoder
     critic: Critic
 
-    def draw(self, u: Tensor, side: int) -> Tensor:
-        """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1]."""
-        return self.sketch(self.mapper.to_w(u), side)
+    def draw(self, u: Tensor, side: int, window: Window) -> Tensor:
+        """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1], in a window."""
+        return self.sketch(self.mapper.to_w(u), side, window)
 
 
 class Scene:
@@ -205,7 +205,7 @@ class Scene:
         face: the aligned photo [1, 3, R, R] in [-1, 1]; its landmarks and blurred colours are kept.
         mask: soft mask [1, 1, R, R] in 0..1, 1 where the render will be seen.
         eyes: through which is looked.
-        draw: latents [1, n, 512] and a side to a face [1, 3, side, side] in about [-1, 1].
+        draw: latents [1, n, 512], a side and a window to a face [1, 3, side, side] in about [-1, 1], there.
         params: the side in px, and how much each fault counts.
         critic: who tells how natural a face is; without one it is not asked.
     """
@@ -216,6 +216,8 @@ class Scene:
     ) -> None:
         self.eyes, self.draw, self.params, self.critic = eyes, draw, params, critic
         self.face, self.mask = shrink(face, params.side), shrink(mask, params.side)
+        self.window = Window.around(self.mask)
+        self.rendered = self.window.within(torch.ones_like(self.window.of(self.mask)), params.side)
         self.mesh, self.cells = mesh_in_crop(eyes.landmarks, self.face), _cells(self.face, self.mask)
         self.shapes, self.contrast = expression(self.mesh), _contrast(self.face)
         self.hues = _hues(self.face, self.mask)
@@ -231,9 +233,10 @@ class Scene:
         self.tried: tuple[Tensor, Tensor] = (self.left[:0], self.known[:0])  # all who were ranked, to both
 
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """The render of latents [1, n, 512], as it is and in the photo's colours, each [1, 3, side, side]."""
-        render = self.draw(w, self.params.side)
-        return render, match_tones(render, self.face, self.mask)
+        """The render of latents [1, n, 512], as it is, and in the photo's colours before the photo, each [1, 3, side,
+        side]; only where the mask lies within, to save what nobody will see."""
+        render = self.draw(w, self.params.side, self.window)
+        return render, composite(self.face, match_tones(render, self.face, self.mask), self.rendered)
 
     def misfit(self, render: Tensor, toned: Tensor) -> Tensor:
         """How far a render is from the photo's colours, layout, landmarks, gaze and expression: a weighted sum."""

@@ -186,7 +186,7 @@ class FaceEditor(nn.Module):
     def render(self, codes: Tensor, features: Features, size: int, replaced: Tensor | None = None) -> Tensor:
         """Codes, with what is kept of the features, -> faces [B, 3, size, size] in about [-1, 1] (DBAF 9, 24-28)."""
         details = self.editor.details(features, replaced)
-        return self.generator.synthesize(self.encoder.to_latents(codes), size, details)
+        return self.generator.synthesize(self.encoder.to_latents(codes), size, details=details)
 
     def forward(self, faces: Tensor, key: Tensor, size: int) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] under a key vector a level -> faces of ``size`` px, not clamped."""

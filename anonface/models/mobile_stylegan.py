@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +33,47 @@ class MobileStyleGANParams:
     def side(self, level: int) -> int:
         """Image side in px that a head after ``level`` gives."""
         return 16 * 2**level
+
+
+class Window(NamedTuple):
+    """Rows and columns of a picture or a feature map: the first, and the one after the last."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @classmethod
+    def around(cls, mask: Tensor) -> Window:
+        """The least that holds all of a mask [B, 1, H, W]; of an empty one everything."""
+        seen = mask.amax((0, 1)) > 0
+        if not seen.any():
+            return cls(0, seen.shape[0], 0, seen.shape[1])
+        (top, bottom), (left, right) = (seen.any(axis).nonzero().aminmax() for axis in (1, 0))
+        return cls(int(top), int(bottom) + 1, int(left), int(right) + 1)
+
+    def of(self, x: Tensor) -> Tensor:
+        """What lies in it of [..., H, W]."""
+        return x[..., self.top : self.bottom, self.left : self.right]
+
+    def within(self, x: Tensor, side: int) -> Tensor:
+        """[..., h, w] as large as it is -> [..., side, side], 0 outside."""
+        return F.pad(x, (self.left, side - self.right, self.top, side - self.bottom))
+
+    def reaching(self, cells: int, factor: int, side: int) -> Window:
+        """The same in a map ``factor`` times as coarse, of ``side`` cells, and so many ``cells`` more all around."""
+        firsts = (max(0, edge // factor - cells) for edge in (self.top, self.left))
+        lasts = (min(side, -(-edge // factor) + cells) for edge in (self.bottom, self.right))
+        (top, left), (bottom, right) = firsts, lasts
+        return Window(top, bottom, left, right)
+
+    def doubled(self) -> Window:
+        """The same in a map twice as fine."""
+        return Window(*(2 * edge for edge in self))
+
+    def among(self, other: Window) -> Window:
+        """The same by rows and columns of an ``other`` that holds it."""
+        return Window(self.top - other.top, self.bottom - other.top, self.left - other.left, self.right - other.left)
 
 
 def inverse_haar(x: Tensor) -> Tensor:
@@ -76,7 +118,8 @@ class StyledConv(nn.Module):
         self.noise = nn.Parameter(torch.zeros(1, 1, side, side))
         self.bias = nn.Parameter(torch.zeros(1, c_out, 1, 1))
 
-    def forward(self, x: Tensor, w: Tensor, detail: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, w: Tensor, detail: Tensor | None = None, view: Window | None = None) -> Tensor:
+        """``view``: where in the whole map x lies."""
         x = x * self.modulation(w)
         if self.weight_dw is None:
             x = F.conv2d(x, self.weight, self.bias.flatten(), padding=1)
@@ -84,8 +127,8 @@ class StyledConv(nn.Module):
             x = x.contiguous(memory_format=torch.channels_last)  # several times faster where convolution is depthwise
             x = F.conv2d(x, self.weight_dw[:, 0], padding=1, groups=x.shape[1])
             x = F.conv2d(x, self.weight, self.bias.flatten())
-        x = x + self.noise
-        return F.leaky_relu(x if detail is None else x + detail, 0.2)
+        added = self.noise if detail is None else self.noise + detail
+        return F.leaky_relu(x + (view.of(added) if view else added), 0.2)
 
 
 def haar(x: Tensor) -> Tensor:
@@ -118,11 +161,21 @@ class Level(nn.Module):
         self.conv1 = StyledConv(style, c_in // 4, c_out, side)
         self.conv2 = StyledConv(style, c_out, c_out, side)
 
-    def forward(self, x: Tensor, w: Tensor, details: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        w: Tensor,
+        details: tuple[Tensor, Tensor] | None = None,
+        view: Window | None = None,
+        within: Window | None = None,
+    ) -> Tensor:
+        """``view``: what of the whole map is asked for; ``within``: what the upsampled x shows of it."""
         first, second = details or (None, None)
         x = self.up(x, w[:, 0])
-        x = self.conv1(x, w[:, 1], first)
-        return self.conv2(x, w[:, 2], second)
+        if view:
+            x = (view.among(within) if within else view).of(x)
+        x = self.conv1(x, w[:, 1], first, view)
+        return self.conv2(x, w[:, 2], second, view)
 
 
 class ToImage(nn.Module):
@@ -180,6 +233,7 @@ class MobileStyleGAN(nn.Module):
     """
 
     TIED = 17
+    WHOLE = 32  # side in cells up to which a map costs too little for a part of it to be worth while
 
     def __init__(self, params: MobileStyleGANParams | None = None) -> None:
         super().__init__()
@@ -200,16 +254,35 @@ class MobileStyleGAN(nn.Module):
         """Image sides in px that this generator can give, ascending."""
         return (*sorted(int(s) for s in self.heads), self.params.side(len(self.layers) - 1))
 
-    def features(self, w_plus: Tensor, level: int, details: Details | None = None) -> Tensor:
-        """Feature map after ``level``: [B, n, 512] -> [B, channels[level], 8 * 2**level, ...]."""
-        w_plus = self._complete(w_plus)
+    def features(
+        self, w_plus: Tensor, level: int, window: Window | None = None, details: Details | None = None
+    ) -> Tensor:
+        """Feature map after ``level``: [B, n, 512] -> [B, channels[level], 8 * 2**level, ...]; of a ``window``, in px
+        of the image, what :meth:`view` says."""
+        w_plus, seen = self._complete(w_plus), None
         x = self.conv1(self.input.expand(w_plus.shape[0], -1, -1, -1), w_plus[:, 0])
         for i in range(level + 1):
-            x = self.layers[i](x, w_plus[:, 1 + 3 * i : 4 + 3 * i], (details or {}).get(8 * 2**i))
+            view = self.view(window, i, level)
+            x = self.layers[i](x, w_plus[:, 1 + 3 * i : 4 + 3 * i], (details or {}).get(8 * 2**i), view, seen)
+            seen = view and view.doubled()
         return x
 
-    def synthesize(self, w_plus: Tensor, size: int, details: Details | None = None) -> Tensor:
+    def view(self, window: Window | None, level: int, last: int) -> Window | None:
+        """What of the map of ``level`` the head after the ``last`` one looks at for a window of its image; None is
+        everything. Two convolutions a level and one in the head each look a cell farther."""
+        side, reach = 8 * 2**level, 1
+        if window is None or side <= self.WHOLE:
+            return None
+        for _ in range(last - level + 1):
+            reach = 2 + -(-reach // 2)
+        return window.reaching(reach, 2 ** (last - level + 1), side)
+
+    def synthesize(
+        self, w_plus: Tensor, size: int, window: Window | None = None, details: Details | None = None
+    ) -> Tensor:
         """Render latents at ``size`` px through the head of that size, with details of one's own in the features.
+
+        A ``window`` in px is rendered as without one; what lies beyond is not to be looked at, and costs little.
 
         Raises:
             ValueError: there is no head of that size.
@@ -217,7 +290,9 @@ class MobileStyleGAN(nn.Module):
         if size not in self.sizes:
             raise ValueError(f"no head for {size} px; this generator has {self.sizes}")
         level = self.level(size)
-        return self.head(self.features(w_plus, level, details), w_plus, level)
+        image = self.head(self.features(w_plus, level, window, details), w_plus, level)
+        view = self.view(window, level, level)
+        return view.doubled().within(image, size) if view else image
 
     def level(self, size: int) -> int:
         """The level whose head gives images of ``size`` px."""

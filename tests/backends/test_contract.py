@@ -41,7 +41,7 @@ class Case:
 
 
 def ifadit() -> Case:
-    backend = IFADIT(settings={"refine": 24})
+    backend = IFADIT(settings={"refine": 20})
     w = draw_latents(load_mapping(), 2, torch.Generator().manual_seed(21), mix=0.0)
     with torch.inference_mode():
         faces = rounded(F.avg_pool2d(load_generator().synthesize(w, 512), 2))

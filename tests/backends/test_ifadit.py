@@ -51,7 +51,7 @@ def blend(faces: torch.Tensor, renders: torch.Tensor, masks: torch.Tensor) -> to
 
 
 def test_other_keys_other_people(backend, faces, masks):
-    steps = backend.under({"refine": 24})
+    steps = backend.under({"refine": 20})
     first, second = (steps.anonymize(faces[:1], masks[:1], face_keys(1, seed)) for seed in (3, 4))
     a, b = (backend.embed(blend(faces[:1], image, masks[:1])) for image in (first, second))
     assert float((a * b).sum()) < 0.7
@@ -106,9 +106,9 @@ def test_a_finished_face_says_whom_it_stands_for_and_what_else_there_was(backend
 
 
 def test_another_person_has_a_turn_where_there_is_time_for_it(backend):
-    turns = [backend.under({"refine": steps}).disguise.turns for steps in (23, 24, 40)]
+    turns = [backend.under({"refine": steps}).disguise.turns for steps in (19, 20, 40)]
     assert turns == [1, DISGUISE.turns, DISGUISE.turns] and DISGUISE.turns > 1
-    assert backend.under({"refine": 4}).under({"refine": 24}).disguise.turns == DISGUISE.turns
+    assert backend.under({"refine": 4}).under({"refine": 20}).disguise.turns == DISGUISE.turns
 
 
 def test_without_refinement_it_says_the_code_alone(backend, faces, masks):

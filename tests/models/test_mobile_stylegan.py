@@ -9,7 +9,7 @@ import torch
 
 from anonface.backends import generator as backend
 from anonface.backends.generator import load_generator, load_mapping, sketching
-from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams, haar, inverse_haar
+from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams, Window, haar, inverse_haar
 
 SAMPLES = json.loads((Path(__file__).parents[1] / "vectors" / "openvino.json").read_text())
 
@@ -55,6 +55,29 @@ def test_a_short_code_is_completed_by_its_last_latent(generator):
         assert torch.equal(generator.synthesize(w, 256), generator.synthesize(full, 256))
 
 
+@pytest.mark.parametrize("size", [256, 512])
+@pytest.mark.parametrize("window", [(62, 238, 55, 201), (0, 97, 3, 256), (255, 256, 128, 129), (0, 256, 0, 256)])
+def test_a_window_is_rendered_as_without_one_and_what_lies_far_beyond_it_is_not(generator, size, window):
+    window = Window(*(edge * size // 256 for edge in window))
+    rng = torch.Generator().manual_seed(4)
+    w = torch.randn(1, 17, 512, generator=rng) * 0.5
+    details = {32: tuple(torch.randn(1, 512, 32, 32, generator=rng) for _ in range(2))}
+    details[64] = tuple(torch.randn(1, 512, 64, 64, generator=rng) for _ in range(2))
+    with torch.inference_mode():
+        whole, part = (generator.synthesize(w, size, some, details) for some in (None, window))
+        plain = generator.synthesize(w, size, window)
+    assert part.shape == whole.shape
+    assert (window.of(whole) - window.of(part)).abs().max() < 1e-4 < window.of(whole - plain).abs().max()
+    assert part[..., :1, :].any() == (window.top < size // 8) and part[..., -1:].any() == (window.right > size * 7 / 8)
+
+
+def test_the_window_around_a_mask_holds_all_of_it_and_of_an_empty_one_everything():
+    mask = torch.zeros(1, 1, 12, 16)
+    assert Window.around(mask) == (0, 12, 0, 16)
+    mask[..., 3, 5] = mask[..., 7, 2] = 0.1
+    assert Window.around(mask) == (3, 8, 2, 6)
+
+
 @pytest.mark.parametrize("faster", [False, True])
 def test_a_sketch_is_almost_what_the_generator_draws_and_leads_latents_the_same_way(
     generator, latent, faster, monkeypatch
@@ -88,9 +111,9 @@ def test_details_are_added_where_the_baked_noise_stands():
     w = torch.randn(2, 11, 8)
     nothing = {16: (torch.zeros(2, 8, 16, 16), torch.zeros(1, 8, 1, 1))}
     plain = small.synthesize(w, 64)
-    assert torch.equal(small.synthesize(w, 64, nothing), plain)
+    assert torch.equal(small.synthesize(w, 64, details=nothing), plain)
     first, second = torch.randn(2, 2, 8, 16, 16)
-    told = small.synthesize(w, 64, {16: (first, second)})
+    told = small.synthesize(w, 64, details={16: (first, second)})
     assert not torch.allclose(told, plain, atol=1e-2)
     level = small.layers[1]
     level.conv1.noise = torch.nn.Parameter(level.conv1.noise + first)
