@@ -64,7 +64,7 @@ class CastParams:
 
     styles: int = 32768
     likely: int = 4096
-    tried: int = 12
+    tried: int = 16
     exchanges: tuple[Exchange, ...] = (PLAIN, BOLD)
     free: tuple[str, ...] = ()
 

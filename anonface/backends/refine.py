@@ -113,8 +113,8 @@ class RefineParams:
     natural: float = 2.0
     mended: bool = True
     turns: int = 2
-    enough: float = 0.28
-    passable: float = 8.0
+    enough: float = 0.3
+    passable: float = 9.0
 
 
 DISGUISE = RefineParams()
@@ -168,14 +168,14 @@ class ChoiceParams:
     expression: float = 6000.0
     face: float = 2500.0
     glasses: float = 20000.0
-    natural: float = 60.0
+    natural: float = 120.0
     odd: float = 80.0
-    unlike: float = 1000.0
+    unlike: float = 1400.0
     seen: float = 600.0
     stranger: float = 0.05
-    apart: float = 800.0
+    apart: float = 1200.0
     sex: float = 60.0
-    age: float = 20.0
+    age: float = 60.0
 
 
 CHOICE = ChoiceParams()
