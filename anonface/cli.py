@@ -105,8 +105,8 @@ Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Optimisation steps a face; default 20, at recovery the record's, and two thirds as many again to find what"
-        " a recovery will need, which takes none itself if all can be read. 0: the networks alone.",
+        help="Optimisation steps a face; default 20, at recovery the record's, and two thirds as many again to find"
+        " what a recovery will need, which takes none itself if all can be read. 0: the networks alone.",
     ),
 ]
 Model = Annotated[

@@ -49,9 +49,7 @@ def sketching(generator: MobileStyleGAN, device: torch.device | str = "cpu") -> 
         return generator.synthesize
     coarse = copy.deepcopy(generator).bfloat16()
 
-    def sketch(
-        w_plus: Tensor, size: int, window: Window | None = None, details: Details | None = None
-    ) -> Tensor:
+    def sketch(w_plus: Tensor, size: int, window: Window | None = None, details: Details | None = None) -> Tensor:
         some = {side: (a.bfloat16(), b.bfloat16()) for side, (a, b) in (details or {}).items()}
         return coarse.synthesize(w_plus.bfloat16(), size, window, some).float()
 
