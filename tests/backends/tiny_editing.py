@@ -33,7 +33,7 @@ class CellEncoder(nn.Module):
 class CellGenerator(nn.Module):
     """The inverse of :class:`CellEncoder`."""
 
-    def synthesize(self, w_plus: Tensor, size: int, *, details: dict) -> Tensor:
+    def synthesize(self, w_plus: Tensor, size: int, window: object = None, details: dict | None = None) -> Tensor:
         codes = w_plus[:, [CODE_OF_LATENT.index(i) for i in range(CODES)]].flatten(1)
         colours = codes[:, : 3 * CELLS**2].unflatten(1, (3, CELLS, CELLS))
         return F.interpolate(colours, (size, size))
