@@ -97,7 +97,7 @@ class _Plain:
     """Stands for generator, mapper, encoder, landmarks and parser: a latent's first numbers are a picture's colours,
     the next are added in a small square."""
 
-    def synthesize(self, w, side):
+    def synthesize(self, w, side, window=None):
         square = F.pad(torch.ones(side // 8, side // 8), (side // 2, side * 3 // 8) * 2)
         return (w[:, 0, :3, None, None] + w[:, 0, 3:6, None, None] * square).tanh()
 
