@@ -113,7 +113,7 @@ class RefineParams:
     natural: float = 2.0
     mended: bool = True
     turns: int = 2
-    enough: float = 0.3
+    enough: float = 0.22
     passable: float = 9.0
 
 
