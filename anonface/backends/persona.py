@@ -154,13 +154,13 @@ def styles(hidden: Tensor, count: int) -> Tensor:
     """Styles [count, 512] drawn by a code [1, 448], which is spread over all coordinates; signs tell styles apart."""
     first, signs = _signs(count)
     spread = hartley(first * F.pad(hidden.cpu().double(), (0, 512 - hidden.shape[1])))
-    return (signs * spread * 512**0.5).float()
+    return signs * (spread * 512**0.5).float()
 
 
 @functools.cache
 def _signs(count: int) -> tuple[Tensor, Tensor]:
     stream = np.frombuffer(hashlib.shake_256(STYLE_LABEL).digest(64 * (count + 1)), np.uint8)
-    signs = torch.from_numpy(np.unpackbits(stream) * 2.0 - 1).view(-1, 512)
+    signs = torch.from_numpy(np.unpackbits(stream).view(np.int8) * 2 - 1).view(-1, 512)  # a byte each: there are many
     return signs[:1], signs[1:]
 
 
