@@ -58,16 +58,19 @@ TRIED = replace(USUAL, styles=8192, likely=1024, tried=4)  # a refined face has 
 AMONG_FEW = replace(
     CHOICE,
     natural=12.0,
+    conditions=300.0,
     landmarks=2500.0,
     expression=1200.0,
     face=250.0,
     glasses=5000.0,
-    near=200.0,
+    near=1800.0,
     unlike=100.0,
+    seen=600.0,
     apart=600.0,
     sex=20.0,
+    age=60.0,
 )
-FITTING = replace(DISGUISE, landmarks=300.0)  # nothing is refined: these only weigh how somebody fits
+FITTING = replace(DISGUISE, landmarks=300.0, expression=240.0)  # nothing is refined: these only weigh how somebody fits
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 

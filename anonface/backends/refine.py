@@ -89,32 +89,32 @@ class RefineParams:
     stay: float = 2.0
     identity: float = 0.0
     leave: float = 9.0
-    near: float = 100.0
-    parted: float = 50.0
+    near: float = 200.0
+    parted: float = 200.0
     far: float = 0.15
     shunned: float = 20.0
     stranger: float = 0.0
     common: float = 20.0
     shared: float = 0.1
     itself: float = 40.0
-    person: float = 60.0
+    person: float = 240.0
     rising: int = 4
     conditions: float = 60.0
     sex: float = 10.0
     colour: float = 8.0
     landmarks: float = 800.0
-    expression: float = 240.0
+    expression: float = 480.0
     gaze: float = 20.0
     forehead: float = 10.0
     layout: float = 0.5
     hues: float = 1500.0
     face: float = 15.0
     glasses: float = 300.0
-    natural: float = 2.0
+    natural: float = 6.0
     mended: bool = True
     turns: int = 2
-    enough: float = 0.22
-    passable: float = 9.0
+    enough: float = 0.28
+    passable: float = 6.0
 
 
 DISGUISE = RefineParams()
@@ -150,32 +150,32 @@ RESTORE = RefineParams(
 class ChoiceParams:
     """What counts, beside how well somebody fits the photo, when one of several people is chosen.
 
-    More than in steps, which cannot take off glasses or make a man a woman without bending the face: how alike the face
-    is to the ``original``, how far off in its ``conditions``, ``landmarks`` and ``expression``, where it is no ``face``
-    and where it wears ``glasses``: who stands out often does. ``unlike`` nobody, a face of the same pose without
-    anybody's features: who is least like it is least like another key's people, too. All of one key lie out the same
-    way; to be unlike each other would lead them back. ``near`` counts, squared, what of the cosine to the original is
-    above ``far``: who is far enough need not be farther still, who is not is hardly ever chosen. ``seen`` and ``apart``
-    are to the recognizer what ``near`` and ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and
-    ``age`` are what a classifier of these alone sees: it knows a beard, which the code hardly says.
+    More than in steps, which cannot take off glasses or make a man a woman without bending the face: how far off in its
+    ``conditions``, ``landmarks`` and ``expression`` the face is, where it is no ``face`` and where it wears
+    ``glasses``: who stands out often does. ``near`` counts, squared, what of the cosine to the original is above
+    ``far``: who is far enough need not be farther still, who is not is never chosen where anybody else is left. Steps
+    change little of that, and who is far from the original is far from another key's people too. ``unlike`` nobody, a
+    face of the same pose without anybody's features: who is least like it is least like these as well. All of one key
+    lie out the same way; to be unlike each other would lead them back. ``seen`` and ``apart`` are to the recognizer
+    what ``near`` and ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age``
+    are what a classifier of these alone sees: it knows a beard, which the code hardly says.
     """
 
-    original: float = 30.0
-    near: float = 1000.0
-    far: float = 0.15
-    conditions: float = 300.0
+    near: float = 30000.0
+    far: float = 0.12
+    conditions: float = 500.0
     landmarks: float = 4000.0
-    expression: float = 6000.0
-    face: float = 2500.0
-    glasses: float = 20000.0
-    natural: float = 120.0
+    expression: float = 96000.0
+    face: float = 2000.0
+    glasses: float = 30000.0
+    natural: float = 200.0
     odd: float = 80.0
-    unlike: float = 1400.0
-    seen: float = 600.0
+    unlike: float = 900.0
+    seen: float = 2000.0
     stranger: float = 0.05
-    apart: float = 1200.0
-    sex: float = 60.0
-    age: float = 60.0
+    apart: float = 2400.0
+    sex: float = 100.0
+    age: float = 100.0
 
 
 CHOICE = ChoiceParams()
@@ -308,7 +308,7 @@ class Scene:
             alike, known = (
                 F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (looks[i], self.known[0]))
             )
-            score = score + choice.original * alike + choice.near * (alike - choice.far).clamp_min(0).square()
+            score = score + choice.near * (alike - choice.far).clamp_min(0).square()
             scores.append(score + choice.seen * (known - choice.stranger).clamp_min(0).square())
         total = torch.stack(scores)
         for weight, each in ((choice.unlike, codes), (choice.apart, looks)):

@@ -174,12 +174,12 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
         choice = ChoiceParams(**(zero | weights))
         return scene.ranked(people, nobody, networks.encoder(face), networks.mapper, choice)[0]
 
-    assert best(original=1) == 0  # whoever looks least like the photo
-    assert best(original=1, face=1000) == 2  # of those without hair
+    assert best(near=1) == 0  # whoever looks least like the photo
+    assert best(near=1, face=1000) == 2  # of those without hair
     assert best(layout=1) == 1  # whose colours lie as the photo's do
     assert best(hues=1) == 0 and best(hues=-1) == 2  # grey is nearer to pale hues than strong ones are
     assert best(alike, unlike=1) == 0 and best(alike, unlike=-1) in (1, 2)  # the one unlike the two others
-    assert best(near=1) == 0 and best(near=-1) == best(original=-1) != 0  # whoever is too near, the nearer the more
+    assert best(near=-1) != 0 and best(near=-1, far=-1) != 0  # whoever is too near, the nearer the more
     assert best(near=1, far=1) == best(near=-1, far=1) == 0  # all are far enough: the first
     assert best(seen=1) == 0 and best(seen=-1) != 0  # whom the recognizer knows best
     assert best(seen=1, stranger=1) == best(seen=-1, stranger=1) == 0
