@@ -113,7 +113,7 @@ class RefineParams:
     natural: float = 6.0
     mended: bool = True
     turns: int = 2
-    enough: float = 0.28
+    enough: float = 0.25
     passable: float = 6.0
 
 
