@@ -43,6 +43,8 @@ SEX = 3.0  # how much more apparent sex counts than age and tone: what is betwee
 CERTAIN = 3.0  # logit of sex from which on nobody is taken for the other
 AS_OLD = 5.0  # years by which two ages are the same
 ALIKE = 100.0  # nats of the critic's that a cosine to the original is worth, where it is more than enough
+GAINED = (0.1, 5.0)  # cosine to the original, and nats of the critic's, that steps take away
+NEXT = 4  # in the order, among whom the one is looked for who has the next turn
 AT_ONCE = 4  # people at whom a network looks: on a CPU in two thirds of the time of one after the other
 SELDOM = 2  # the parser looks at one step, the critic at the next: each costs half of what the generator does
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
@@ -74,7 +76,7 @@ class RefineParams:
     them is not lightness: no patches where skin was. ``face`` wants face wherever the mask is, as the parser sees it:
     no glasses, hair or background where the photo shows none; where a face is ``mended`` (``mending.py``), only there
     where it will be seen; ``glasses`` wants none where the photo has none. ``natural`` wants it to look as much like a
-    photo as the photo does, to the critic. Of people who were ranked, ``turns`` at most are refined: the next one where
+    photo as the photo does, to the critic. Of people who were ranked, ``turns`` at most are refined: a next one where
     the cosine to the original is still above ``enough``, or where the face looks like a photo by more than ``passable``
     nats less than the photo does.
     """
@@ -231,6 +233,7 @@ class Scene:
         self.person: Tensor | None = None
         self.itself: Tensor | None = None
         self.tried: tuple[Tensor, Tensor] = (self.left[:0], self.known[:0])  # all who were ranked, to both
+        self.begun: list[tuple[float, float]] = []  # and, before any step, what is a verdict after them
 
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The render of latents [1, n, 512], as it is, and in the photo's colours before the photo, each [1, 3, side,
@@ -295,7 +298,7 @@ class Scene:
         shown = [composite(self.face, *layers) for layers in zip(toned, seen, strict=True)]
         codes, looks = _in_turn(eyes.encoder, shown), _in_turn(lambda some: eyes.recognizer(some, frames), shown)
         seems, opinions = _in_turn(eyes.apparent, [self.face, *shown[:count]]), _in_turn(self.opinion, shown[:count])
-        scores = []
+        scores, self.begun = [], []
         for i, w in enumerate(people):
             found = mesh_in_crop(eyes.landmarks, toned[i])
             score = self.misfit(renders[i], toned[i]) + choice.face * not_face[i] + choice.glasses * worn[i]
@@ -309,6 +312,7 @@ class Scene:
                 F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (looks[i], self.known[0]))
             )
             score = score + choice.near * (alike - choice.far).clamp_min(0).square()
+            self.begun.append((float(alike), float((self.level - opinions[i]).clamp_min(0))))
             scores.append(score + choice.seen * (known - choice.stranger).clamp_min(0).square())
         total = torch.stack(scores)
         for weight, each in ((choice.unlike, codes), (choice.apart, looks)):
@@ -340,22 +344,33 @@ class Scene:
         alike = F.cosine_similarity(self.eyes.encoder(placed), self.left[:1])
         return float(alike), float(self.artifice(placed))
 
+    def expected(self, chosen: int) -> tuple[float, float]:
+        """What the verdict on one of those who were ranked will be, about, once they are refined."""
+        (alike, artifice), (led, mended) = self.begun[chosen], GAINED
+        return alike - led, artifice - mended
+
 
 def refined(
     people: Sequence[Tensor], order: Sequence[int], target: Tensor, scene: Scene, latents: PrincipalLatents
 ) -> Tensor:
     """The first of ``people`` by their ``order``, refined (:func:`refine`); where that comes out too like the original
-    or too little like a photo, the next one, and of those the one of whom there is less of either."""
+    or too little like a photo, the next one of whom less of either is to be expected, and of those the one of whom
+    there is less."""
     enough, passable = scene.params.enough, scene.params.passable
-    faults: list[tuple[float, int, Tensor]] = []
-    for turn, chosen in enumerate(order[: scene.params.turns]):
+
+    def fault(alike: float, artifice: float) -> float:
+        return ALIKE * max(0.0, alike - enough) + max(0.0, artifice - passable)
+
+    found: list[tuple[float, int, Tensor]] = []
+    for place, chosen in enumerate(order[:NEXT]):
+        if found and fault(*scene.expected(chosen)) >= min(found)[0]:
+            continue
         scene.take(chosen)
         w = refine(people[chosen], target, scene, latents)
-        alike, artifice = scene.verdict(w)
-        faults.append((ALIKE * max(0.0, alike - enough) + max(0.0, artifice - passable), turn, w))
-        if faults[-1][0] == 0:
+        found.append((fault(*scene.verdict(w)), place, w))
+        if found[-1][0] == 0 or len(found) == scene.params.turns:
             break
-    return min(faults)[2]
+    return min(found)[2]
 
 
 @denormals_flushed()
