@@ -2,12 +2,14 @@
 
 from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from anonface.backends.refine import (
     EXPRESSIVE,
+    GAINED,
     SEX,
     ChoiceParams,
     Networks,
@@ -309,10 +311,12 @@ def test_the_next_one_takes_a_turn_where_a_face_comes_out_too_like_or_too_little
     order, code = [3, 0, 4, 1, 2], networks.encoder(face)
     alone = RefineParams(steps=0, side=64, turns=3, enough=0.2, passable=4)
 
-    def shown(*verdicts: tuple[float, float], **how: float) -> int:
-        """Who is shown where the first three in order come out so like the original, and so little like a photo."""
+    def shown(*verdicts: tuple[float, float], hopes: dict[int, tuple[float, float]] | None = None, **how: float) -> int:
+        """Who is shown where the first in order come out so like the original, and so little like a photo, and nothing
+        is to be expected of them that is not among ``hopes``."""
         scene, told = plain_scene(face, mask, networks, replace(alone, **how)), iter(verdicts)
         monkeypatch.setattr(scene, "verdict", lambda w: next(told))
+        monkeypatch.setattr(scene, "expected", lambda one: (hopes or {}).get(one, (-1.0, -9.0)))
         scene.ranked(people, (), code, networks.mapper)
         w = refined(people, order, code, scene, networks.mapper)
         assert next(told, None) is None  # nobody is refined in vain
@@ -323,6 +327,24 @@ def test_the_next_one_takes_a_turn_where_a_face_comes_out_too_like_or_too_little
     assert shown((0.1, 9), (0.1, 5), (0.1, 7)) == 0 and shown((0.4, 9), (0.4, 9), (0.4, 9)) == 3
     assert shown((0.3, 0), (0.1, 9), (0.1, 20)) == 0  # a tenth of the cosine is worth ten nats
     assert shown((0.5, 9), turns=1) == 3
+    bent, alike = (0.0, 9.0), (0.3, 0.0)
+    assert shown((0, 5), (0, 0), hopes={0: bent}) == 4 and shown((0, 5), hopes=dict.fromkeys(range(5), bent)) == 3
+    assert shown((0, 5), (0, 0), hopes={0: alike, 4: alike}) == 1
+    assert shown((0, 5), hopes={0: alike, 4: alike, 1: bent}) == 3  # the last in order fits too little
+
+
+def test_what_is_to_be_expected_of_somebody_is_the_verdict_before_any_step_less_what_steps_gain():
+    networks = plain_networks(all_face)
+    face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
+    people = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
+    taste = lambda faces: 10 * F.avg_pool2d(faces[:, 0] - 0.2, 4).abs().neg()  # noqa: E731  # who likes the photo
+    params = RefineParams(side=64)
+    scene = Scene(face, mask, networks, networks.generator.synthesize, params, taste)
+    scene.ranked(people, (), networks.encoder(face), networks.mapper)
+    for i, w in enumerate(people):
+        gained = np.subtract(scene.verdict(w), scene.expected(i))
+        assert gained == pytest.approx(GAINED, abs=1e-4)
+    assert len({scene.expected(i) for i in range(3)}) == 3 and scene.begun[0][1] > 0
 
 
 def test_a_verdict_is_of_a_face_as_it_will_be_seen():
