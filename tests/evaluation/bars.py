@@ -4,7 +4,8 @@ python tests/evaluation/bars.py
 
 measures them anew and writes bars.json, some minutes on two cores. To be done whenever weights change, and whenever a
 change of the code moves a figure on purpose; the difference belongs in the commit. A bar only rises: of what was stored
-under the same settings and what is measured the better is kept.
+under the same settings and what is measured the better is kept; it falls by hand alone, where a figure that counts more
+is bought with it, and the commit says which.
 """
 
 from __future__ import annotations
