@@ -34,7 +34,7 @@ from anonface.backends.memory import Memory
 from anonface.backends.mending import mended
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import USUAL, likeliest
-from anonface.backends.refine import CHOICE, DISGUISE, Draw, Scene
+from anonface.backends.refine import DISGUISE, ChoiceParams, Draw, Scene
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey
@@ -55,8 +55,7 @@ COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 
 FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyond what the editor does, and how far
 TRIED = replace(USUAL, styles=8192, likely=1024, tried=4)  # a refined face has time for more
 # Of four, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
-AMONG_FEW = replace(
-    CHOICE,
+AMONG_FEW = ChoiceParams(
     natural=12.0,
     conditions=300.0,
     landmarks=2500.0,

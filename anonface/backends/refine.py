@@ -155,12 +155,12 @@ class ChoiceParams:
     More than in steps, which cannot take off glasses or make a man a woman without bending the face: how far off in its
     ``conditions``, ``landmarks`` and ``expression`` the face is, where it is no ``face`` and where it wears
     ``glasses``: who stands out often does. ``near`` counts, squared, what of the cosine to the original is above
-    ``far``: who is far enough need not be farther still, who is not is never chosen where anybody else is left. Steps
-    change little of that, and who is far from the original is far from another key's people too. ``unlike`` nobody, a
-    face of the same pose without anybody's features: who is least like it is least like these as well. All of one key
-    lie out the same way; to be unlike each other would lead them back. ``seen`` and ``apart`` are to the recognizer
-    what ``near`` and ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age``
-    are what a classifier of these alone sees: it knows a beard, which the code hardly says.
+    ``far``: who is far enough need not be farther still, who is not is hardly ever chosen. Steps change little of that,
+    and who is far from the original is far from another key's people too. ``unlike`` nobody, a face of the same pose
+    without anybody's features: who is least like it is least like these as well. All of one key lie out the same way;
+    to be unlike each other would lead them back. ``seen`` and ``apart`` are to the recognizer what ``near`` and
+    ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age`` are what a classifier of these
+    alone sees: it knows a beard, which the code hardly says.
     """
 
     near: float = 30000.0

@@ -181,7 +181,12 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     assert best(layout=1) == 1  # whose colours lie as the photo's do
     assert best(hues=1) == 0 and best(hues=-1) == 2  # grey is nearer to pale hues than strong ones are
     assert best(alike, unlike=1) == 0 and best(alike, unlike=-1) in (1, 2)  # the one unlike the two others
-    assert best(near=-1) != 0 and best(near=-1, far=-1) != 0  # whoever is too near, the nearer the more
+    scene = plain_scene(face, mask, networks, nothing)
+    only_near = ChoiceParams(**({field.name: 0 for field in fields(ChoiceParams)} | {"near": 1}))
+    order = scene.ranked(people, (), networks.encoder(face), networks.mapper, only_near)
+    alikes = [networks.encoder(scene.drawn(w)[1]) @ networks.encoder(face)[0] for w in people]
+    assert order == sorted(range(3), key=alikes.__getitem__)  # whoever is too near, the nearer the more
+    assert best(near=-1) == order[-1] != 0
     assert best(near=1, far=1) == best(near=-1, far=1) == 0  # all are far enough: the first
     assert best(seen=1) == 0 and best(seen=-1) != 0  # whom the recognizer knows best
     assert best(seen=1, stranger=1) == best(seen=-1, stranger=1) == 0
