@@ -104,8 +104,8 @@ class RefineParams:
     conditions: float = 60.0
     sex: float = 10.0
     colour: float = 8.0
-    landmarks: float = 800.0
-    expression: float = 480.0
+    landmarks: float = 1600.0
+    expression: float = 4000.0
     gaze: float = 20.0
     forehead: float = 10.0
     layout: float = 0.5
@@ -166,8 +166,8 @@ class ChoiceParams:
     near: float = 30000.0
     far: float = 0.12
     conditions: float = 500.0
-    landmarks: float = 4000.0
-    expression: float = 96000.0
+    landmarks: float = 3200.0
+    expression: float = 92000.0
     face: float = 2000.0
     glasses: float = 30000.0
     natural: float = 200.0
@@ -177,7 +177,7 @@ class ChoiceParams:
     stranger: float = 0.05
     apart: float = 2400.0
     sex: float = 100.0
-    age: float = 100.0
+    age: float = 400.0
 
 
 CHOICE = ChoiceParams()
