@@ -57,14 +57,12 @@ TRIED = replace(USUAL, styles=8192, likely=1024, tried=4)  # a refined face has 
 # Of four, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
 AMONG_FEW = ChoiceParams(
     natural=12.0,
-    bent=0.0,
     conditions=300.0,
     landmarks=2500.0,
     expression=1200.0,
     face=250.0,
     glasses=5000.0,
     near=1800.0,
-    far=0.12,
     unlike=100.0,
     seen=600.0,
     apart=600.0,
