@@ -367,8 +367,9 @@ class Engine:
         for i, cut in enumerate(cuts):
             render = renders[i]
             if not exact:
-                lit = blend.match_light(render, cut.crop, shown[i])
-                render = blend.match_grain(lit, cut.crop, shown[i])
+                if not backend.lit:
+                    render = blend.match_light(render, cut.crop, shown[i])
+                render = blend.match_grain(render, cut.crop, shown[i])
             result = blend.paste(result, render, shown[i], cut.quad)
         return blend.as_grey(result) if cuts and blend.is_grey(pixels) else result
 

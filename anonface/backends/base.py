@@ -41,6 +41,8 @@ class Backend(Protocol):
     outlined: bool
     # Whether a rim about the face may change too: another face's outline is not the same.
     rimmed: bool
+    # Whether its new faces come in the photo's light: to match it along the rim as well brings the original nearer.
+    lit: bool
 
     def parameters(self) -> dict[str, Parameter]:
         """What recovery must know to be this one's inverse; canonical, goes into the header."""

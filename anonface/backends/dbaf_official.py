@@ -48,7 +48,7 @@ class OfficialDBAFBackend(published.WithoutSettings):
     anchored = False
     together = True
     outlined = False
-    rimmed = False
+    rimmed = lit = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

@@ -146,7 +146,7 @@ class Diffusion:
     name = "diffusion"
     exact = exact_back = True
     anchored = True
-    rimmed = False
+    rimmed = lit = False
     together = True
 
     def __init__(

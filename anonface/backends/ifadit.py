@@ -142,7 +142,7 @@ class IFADIT:
     anchored = True
     together = False
     outlined = False
-    rimmed = True
+    rimmed = lit = True
     corrections = 4
     compensates = True  # whether recovery adds what the watermark says beside the code
     resolution = 256  # at which the networks look; renders have the size of the crop

@@ -44,7 +44,7 @@ class OfficialIFADITBackend:
     anchored = False
     together = True
     outlined = False
-    rimmed = False
+    rimmed = lit = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

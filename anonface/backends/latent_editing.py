@@ -57,19 +57,22 @@ TRIED = replace(USUAL, styles=8192, likely=1024, tried=4)  # a refined face has 
 # Of four, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
 AMONG_FEW = ChoiceParams(
     natural=12.0,
+    bent=0.0,
     conditions=300.0,
     landmarks=2500.0,
     expression=1200.0,
     face=250.0,
     glasses=5000.0,
     near=1800.0,
+    far=0.12,
     unlike=100.0,
     seen=600.0,
     apart=600.0,
     sex=20.0,
     age=60.0,
 )
-FITTING = replace(DISGUISE, landmarks=300.0, expression=240.0)  # nothing is refined: these only weigh how somebody fits
+# Nothing is refined: these only weigh how somebody fits.
+FITTING = replace(DISGUISE, landmarks=300.0, expression=240.0, gaze=20.0)
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 
@@ -110,7 +113,7 @@ class LatentEditingBackend(published.WithoutSettings):
     anchored = True
     together = False
     outlined = False
-    rimmed = True
+    rimmed = lit = True
     corrections = 3
     reached = COORDINATES  # of each code, on which recovery rests: those that a compensation reaches
     networks: FaceEditor

@@ -71,14 +71,14 @@ class RefineParams:
     over the first ``rising`` steps: a face fits first. ``conditions`` holds the code's kept coordinates, sex, age and
     skin tone, which weigh little in the cosine but much to the eye, the first ``sex`` times as much as the others.
     ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile.
-    ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from an iris;
-    ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid, ``hues`` on a finer one what of
-    them is not lightness: no patches where skin was. ``face`` wants face wherever the mask is, as the parser sees it:
-    no glasses, hair or background where the photo shows none; where a face is ``mended`` (``mending.py``), only there
-    where it will be seen; ``glasses`` wants none where the photo has none. ``natural`` wants it to look as much like a
-    photo as the photo does, to the critic. Of people who were ranked, ``turns`` at most are refined: a next one where
-    the cosine to the original is still above ``enough``, or where the face looks like a photo by more than ``passable``
-    nats less than the photo does.
+    ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from an iris, or
+    lips from teeth; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid, ``hues`` on a
+    finer one what of them is not lightness: no patches where skin was. ``face`` wants face wherever the mask is, as the
+    parser sees it: no glasses, hair or background where the photo shows none; where a face is ``mended``
+    (``mending.py``), only there where it will be seen; ``glasses`` wants none where the photo has none. ``natural``
+    wants it to look as much like a photo as the photo does, to the critic. Of people who were ranked, ``turns`` at most
+    are refined: a next one where the cosine to the original is still above ``enough``, or where the face looks like a
+    photo by more than ``passable`` nats less than the photo does.
     """
 
     steps: int = 20
@@ -104,9 +104,9 @@ class RefineParams:
     conditions: float = 60.0
     sex: float = 10.0
     colour: float = 8.0
-    landmarks: float = 800.0
-    expression: float = 480.0
-    gaze: float = 20.0
+    landmarks: float = 1200.0
+    expression: float = 1500.0
+    gaze: float = 1500.0
     forehead: float = 10.0
     layout: float = 0.5
     hues: float = 1500.0
@@ -160,24 +160,28 @@ class ChoiceParams:
     without anybody's features: who is least like it is least like these as well. All of one key lie out the same way;
     to be unlike each other would lead them back. ``seen`` and ``apart`` are to the recognizer what ``near`` and
     ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age`` are what a classifier of these
-    alone sees: it knows a beard, which the code hardly says.
+    alone sees: it knows a beard, which the code hardly says. ``natural`` is for how much like a photo somebody looks to
+    the critic; ``bent`` counts, squared, what somebody lacks of whom it thinks most of, beyond what is ``bearable``: a
+    face that is torn is far from everybody's, and steps deceive the critic.
     """
 
-    near: float = 30000.0
-    far: float = 0.12
+    near: float = 60000.0
+    far: float = 0.15
     conditions: float = 500.0
     landmarks: float = 4000.0
     expression: float = 96000.0
     face: float = 2000.0
     glasses: float = 30000.0
     natural: float = 200.0
+    bent: float = 120.0
+    bearable: float = 5.0
     odd: float = 80.0
     unlike: float = 900.0
     seen: float = 2000.0
     stranger: float = 0.05
     apart: float = 2400.0
     sex: float = 100.0
-    age: float = 100.0
+    age: float = 400.0
 
 
 CHOICE = ChoiceParams()
@@ -303,6 +307,8 @@ class Scene:
             found = mesh_in_crop(eyes.landmarks, toned[i])
             score = self.misfit(renders[i], toned[i]) + choice.face * not_face[i] + choice.glasses * worn[i]
             score = score - choice.natural * opinions[i]
+            lack = (opinions.max() - opinions[i] - choice.bearable).clamp_min(0)
+            score = score + choice.bent * lack.square()
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()

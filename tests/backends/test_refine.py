@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from anonface.backends import refine as refinement
 from anonface.backends.refine import (
     EXPRESSIVE,
     GAINED,
@@ -41,12 +42,17 @@ def test_expression_is_blind_to_where_eyes_and_mouth_lie_but_not_to_their_shape(
     assert (expression(opened) - expression(mesh)).abs().max() > 0.05
 
 
-def test_the_weights_lie_on_eyes_and_mouth():
+def eyes_and_mouth() -> torch.Tensor:
+    """Landmarks with two eyes and a mouth, each a ring."""
     mesh = torch.full((1, 468, 2), 0.1)
     for rows, centre in zip(EXPRESSIVE, ((0.35, 0.4), (0.65, 0.4), (0.5, 0.7), (0.5, 0.7)), strict=True):
         angles = torch.linspace(0, 6.28, len(rows))
         mesh[0, list(rows)] = torch.tensor(centre) + 0.05 * torch.stack([angles.cos(), angles.sin()], 1)
-    weights = _eyes_and_mouth(mesh)
+    return mesh
+
+
+def test_the_weights_lie_on_eyes_and_mouth():
+    weights = _eyes_and_mouth(eyes_and_mouth())
     assert torch.allclose(weights.sum(), torch.ones(()))
     peak = divmod(int(weights.flatten().argmax()), 64)
     assert any(
@@ -150,6 +156,24 @@ def plain_scene(face, mask, networks, params) -> Scene:
     return Scene(face, mask, networks, networks.generator.synthesize, params)
 
 
+def test_teeth_in_a_closed_mouth_count_as_gaze_does_though_no_landmark_moves(monkeypatch):
+    monkeypatch.setattr(refinement, "mesh_in_crop", lambda network, faces: eyes_and_mouth())
+    nothing = RefineParams(side=256, colour=0, landmarks=800, expression=480, forehead=0, layout=0, hues=0)
+    face, mask = torch.full((1, 3, 256, 256), 0.1), torch.ones(1, 1, 256, 256)
+    teeth, as_bright = face.clone(), face + 0.2
+    teeth[:, :, 175:183, 116:140] = 0.8  # as far below the eyes as the mouth is
+    elsewhere = teeth.roll(-128, 2)
+
+    def faults(**weights: float) -> list[float]:
+        scene = plain_scene(face, mask, plain_networks(all_face), replace(nothing, **weights))
+        return [float(scene.misfit(shown, shown)) for shown in (face, as_bright, elsewhere, teeth)]
+
+    same, brighter, far, seen = faults()
+    assert same < 1e-4 and brighter < 1e-3  # the light of the whole is no gaze
+    assert seen > 10 * far and seen > 1
+    assert faults(gaze=0) == [0, 0, 0, 0]
+
+
 def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     def parse(faces):  # what is dark is hair
         logits = torch.full((len(faces), len(CLASSES), *faces.shape[-2:]), -9.0)
@@ -229,6 +253,32 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
         for one in (params, replace(params, natural=1))
     )
     assert float(led[:, 0].mean()) > float(at_rest[:, 0].mean()) + 0.01
+
+
+def test_whoever_is_torn_is_not_chosen_however_far_from_the_original(monkeypatch):
+    networks = replace(plain_networks(all_face), recognizer=see, encoder=read)
+    face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
+    people = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
+    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    zero = {field.name: 0 for field in fields(ChoiceParams)}
+
+    def order(*opinions: float, **weights: float) -> list[int]:
+        """Of people of whom the critic thinks so."""
+        scene, told = plain_scene(face, mask, networks, nothing), iter(opinions)
+        monkeypatch.setattr(scene, "opinion", lambda shown: torch.tensor([next(told) for _ in shown]))
+        choice = ChoiceParams(**(zero | {"near": 1, "far": -1} | weights))
+        return scene.ranked(people, (), networks.encoder(face), networks.mapper, choice)
+
+    far, between, near = order(30, 30, 30)
+
+    def where(torn: float) -> list[float]:
+        """The critic's opinions where the farthest lacks so much."""
+        return [30.0 - torn * (one == far) for one in range(3)]
+
+    assert order(*where(9)) == order(*where(9), bent=100, bearable=9) == [far, between, near]
+    assert order(*where(10), bent=100, bearable=9) == [between, near, far]
+    assert order(*where(20), bent=100, bearable=9, near=1e6)[0] == far  # it is weighed
+    assert order(40, 40, 40, bent=100) == order(-40, -40, -40, bent=100) == [far, between, near]  # not what all lack
 
 
 def test_what_the_photo_keeps_is_neither_asked_nor_seen():
