@@ -57,7 +57,6 @@ TRIED = replace(USUAL, styles=8192, likely=1024, tried=4)  # a refined face has 
 # Of four, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
 AMONG_FEW = ChoiceParams(
     natural=12.0,
-    bent=0.0,
     conditions=300.0,
     landmarks=2500.0,
     expression=1200.0,

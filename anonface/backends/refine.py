@@ -104,9 +104,9 @@ class RefineParams:
     conditions: float = 60.0
     sex: float = 10.0
     colour: float = 8.0
-    landmarks: float = 1200.0
-    expression: float = 1500.0
-    gaze: float = 1500.0
+    landmarks: float = 800.0
+    expression: float = 480.0
+    gaze: float = 1000.0
     forehead: float = 10.0
     layout: float = 0.5
     hues: float = 1500.0
@@ -160,9 +160,7 @@ class ChoiceParams:
     without anybody's features: who is least like it is least like these as well. All of one key lie out the same way;
     to be unlike each other would lead them back. ``seen`` and ``apart`` are to the recognizer what ``near`` and
     ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age`` are what a classifier of these
-    alone sees: it knows a beard, which the code hardly says. ``natural`` is for how much like a photo somebody looks to
-    the critic; ``bent`` counts, squared, what somebody lacks of whom it thinks most of, beyond what is ``bearable``: a
-    face that is torn is far from everybody's, and steps deceive the critic.
+    alone sees: it knows a beard, which the code hardly says.
     """
 
     near: float = 60000.0
@@ -173,8 +171,6 @@ class ChoiceParams:
     face: float = 2000.0
     glasses: float = 30000.0
     natural: float = 200.0
-    bent: float = 120.0
-    bearable: float = 5.0
     odd: float = 80.0
     unlike: float = 900.0
     seen: float = 2000.0
@@ -307,8 +303,6 @@ class Scene:
             found = mesh_in_crop(eyes.landmarks, toned[i])
             score = self.misfit(renders[i], toned[i]) + choice.face * not_face[i] + choice.glasses * worn[i]
             score = score - choice.natural * opinions[i]
-            lack = (opinions.max() - opinions[i] - choice.bearable).clamp_min(0)
-            score = score + choice.bent * lack.square()
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()

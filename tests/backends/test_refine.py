@@ -255,32 +255,6 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
     assert float(led[:, 0].mean()) > float(at_rest[:, 0].mean()) + 0.01
 
 
-def test_whoever_is_torn_is_not_chosen_however_far_from_the_original(monkeypatch):
-    networks = replace(plain_networks(all_face), recognizer=see, encoder=read)
-    face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
-    people = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
-    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
-    zero = {field.name: 0 for field in fields(ChoiceParams)}
-
-    def order(*opinions: float, **weights: float) -> list[int]:
-        """Of people of whom the critic thinks so."""
-        scene, told = plain_scene(face, mask, networks, nothing), iter(opinions)
-        monkeypatch.setattr(scene, "opinion", lambda shown: torch.tensor([next(told) for _ in shown]))
-        choice = ChoiceParams(**(zero | {"near": 1, "far": -1} | weights))
-        return scene.ranked(people, (), networks.encoder(face), networks.mapper, choice)
-
-    far, between, near = order(30, 30, 30)
-
-    def where(torn: float) -> list[float]:
-        """The critic's opinions where the farthest lacks so much."""
-        return [30.0 - torn * (one == far) for one in range(3)]
-
-    assert order(*where(9)) == order(*where(9), bent=100, bearable=9) == [far, between, near]
-    assert order(*where(10), bent=100, bearable=9) == [between, near, far]
-    assert order(*where(20), bent=100, bearable=9, near=1e6)[0] == far  # it is weighed
-    assert order(40, 40, 40, bent=100) == order(-40, -40, -40, bent=100) == [far, between, near]  # not what all lack
-
-
 def test_what_the_photo_keeps_is_neither_asked_nor_seen():
     def parse(faces):  # what is dark is hair
         logits = torch.full((len(faces), len(CLASSES), 32, 32), -9.0)
