@@ -51,6 +51,18 @@ def test_a_rim_changes_with_the_face_where_the_backend_says_so(engine, photo, mo
     assert wide[narrow].all() and wide.sum() > 1.05 * narrow.sum()
 
 
+def test_a_new_face_is_brought_into_the_photos_light_unless_the_backend_does_so(engine, photo, monkeypatch):
+    monkeypatch.setattr(engine.backend, "anonymize", lambda faces, masks, keys: (faces - 0.4).clamp(-1, 1))
+    monkeypatch.setattr(engine.backend, "imprint", lambda *_: None)
+    darker = {}
+    for lit in (True, False):
+        monkeypatch.setattr(engine.backend, "lit", lit)
+        shown = engine.anonymize(photo, KEY).pixels
+        where = (shown != photo).any(2)
+        darker[lit] = float(photo[where].mean() - shown[where].mean())
+    assert darker[True] > 25 > 10 > darker[False]
+
+
 def test_dark_glasses_stay_and_that_is_said(engine, photo, monkeypatch):
     quad, worn = engine._locate(photo, ())[0].quad, photo.copy()
     mesh = align.landmarks468(photo, _face_in(quad))
