@@ -112,7 +112,7 @@ class LatentEditingBackend(published.WithoutSettings):
     anchored = True
     together = False
     outlined = False
-    rimmed = lit = True
+    rimmed, lit = True, False
     corrections = 3
     reached = COORDINATES  # of each code, on which recovery rests: those that a compensation reaches
     networks: FaceEditor
