@@ -300,7 +300,7 @@ class Inverting:
     """A backend that turns faces into their negatives and remembers the keys."""
 
     name, resolutions = "inverting", (64,)
-    exact, together, anchored, outlined, rimmed = False, True, False, False, False
+    exact, together, anchored, outlined, rimmed, lit = False, True, False, False, False, False
 
     def __init__(self):
         self.streams = []
