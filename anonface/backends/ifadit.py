@@ -46,6 +46,7 @@ from anonface.backends.refine import (
     refine,
     refined,
 )
+from anonface.backends.shape import shaped
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError
 from anonface.faces.blend import composite
@@ -229,7 +230,7 @@ class IFADIT:
         else:
             w = self._cast(hidden, small)[0][0]
         self._meant.keep(given, key, meant)
-        return self._mended(w, face, mask)
+        return self._mended(w, face, mask, key)
 
     def ranked(self, hidden: Tensor, face: Tensor, mask: Tensor) -> tuple[list[Tensor], list[int], Tensor, Scene]:
         """Whom a hidden code casts for a face, latents each, in which order they fit into its place, the code's kept
@@ -296,7 +297,7 @@ class IFADIT:
         target = self._led(code, face, key).to(face)
         added = COMPENSATION.unpacked(more, key)
         if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's
-            return self._mended(self._stranger(target, face, mask), face, mask, features=True)
+            return self._mended(self._stranger(target, face, mask), face, mask)
         w = self.latents(watermark.without(face), target)
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
@@ -383,8 +384,13 @@ class IFADIT:
         return match_tones(self._render(w, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
 
     @torch.no_grad()
-    def _mended(self, w: Tensor, face: Tensor, mask: Tensor, features: bool = False) -> Tensor:
-        return mended(self._render(w, face.shape[-1]), face, mask, self.networks, features).clamp(-1, 1).cpu()
+    def _mended(self, w: Tensor, face: Tensor, mask: Tensor, key: FaceKey | None = None) -> Tensor:
+        """The face of latents in the photo's place, in the shape that a key says; without one it is a stranger's."""
+        render = self._render(w, face.shape[-1])
+        if key is not None:
+            mesh = mesh_in_crop(self.networks.landmarks, shrink(face, self.resolution))
+            render = shaped(render, mesh, key)
+        return mended(render, face, mask, self.networks, features=key is None).clamp(-1, 1).cpu()
 
     @torch.no_grad()
     def _render(self, w: Tensor, side: int) -> Tensor:

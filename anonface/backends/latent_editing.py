@@ -27,7 +27,7 @@ from anonface.backends import detail, published, watermark
 from anonface.backends.arena import keep_large_buffers
 from anonface.backends.base import Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
-from anonface.backends.eyes import Eyes, load_eyes
+from anonface.backends.eyes import Eyes, load_eyes, mesh_in_crop
 from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping, sketching
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
@@ -35,6 +35,7 @@ from anonface.backends.mending import mended
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import USUAL, likeliest
 from anonface.backends.refine import DISGUISE, ChoiceParams, Draw, Scene
+from anonface.backends.shape import shaped
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey
@@ -178,7 +179,7 @@ class LatentEditingBackend(published.WithoutSettings):
         if self.casting is None:
             return self._drawn(self.networks.disguise(codes, self._vectors(key)), features, image, cover)
         hidden = self._tried(self.casting, codes, features, image, cover, key)
-        return self._mended(self.casting, hidden, features, image, cover)
+        return self._mended(self.casting, hidden, features, image, cover, key)
 
     def _tried(
         self, casting: Casting, codes: Tensor, features: Features, image: Tensor, mask: Tensor, key: FaceKey
@@ -235,7 +236,7 @@ class LatentEditingBackend(published.WithoutSettings):
         base, features = self._led(image, key)
         codes, cover = self._compensated(base, heard, key), mask.to(self.device)
         if self.casting and heard[0].error < LEGIBLE and COMPENSATION[0].unpacked(heard[0], key) is None:
-            return self._mended(self.casting, codes, features, image, cover, stranger=True)  # another key
+            return self._mended(self.casting, codes, features, image, cover)  # another key
         picture = self._drawn(codes, features, image, cover)
         missing = detail.heard((slow, fine), face.shape[-1], grey, key)
         if missing is not None:
@@ -267,10 +268,19 @@ class LatentEditingBackend(published.WithoutSettings):
 
     @torch.no_grad()
     def _mended(
-        self, casting: Casting, codes: Tensor, features: Features, face: Tensor, mask: Tensor, stranger: bool = False
+        self,
+        casting: Casting,
+        codes: Tensor,
+        features: Features,
+        face: Tensor,
+        mask: Tensor,
+        key: FaceKey | None = None,
     ) -> Tensor:
+        """The face of codes in the photo's place, in the shape that a key says; without one it is a stranger's."""
         render = self._render(codes, features, mask)
-        return mended(render, face, mask, casting.eyes, features=stranger).clamp(-1, 1).cpu()
+        if key is not None:
+            render = shaped(render, mesh_in_crop(casting.eyes.landmarks, shrink(face, SIDE)), key)
+        return mended(render, face, mask, casting.eyes, features=key is None).clamp(-1, 1).cpu()
 
     def _render(self, codes: Tensor, features: Features, mask: Tensor) -> Tensor:
         side = mask.shape[-1]
