@@ -16,7 +16,7 @@ from torch import Tensor
 from anonface.faces.align import BROWS, CHEEK_LEFT, CHEEK_RIGHT, CHIN, EYES, LIPS, MOUTH_LEFT, MOUTH_RIGHT, NOSE_TIP
 from anonface.keys import FaceKey
 
-AMOUNT, MOST = 0.04, 1.5  # deviation of a feature's moves in distances of the eyes, and how many are the most
+AMOUNT, MOST = 0.03, 1.5  # deviation of a feature's moves in distances of the eyes, and how many are the most
 GRID = 128  # cells along the side on which moves are found
 LEFT, RIGHT, DOWN = (-1.0, 0.0), (1.0, 0.0), (0.0, 1.0)  # in the face's own axes
 
