@@ -63,6 +63,19 @@ def test_results_have_the_crops_size(backend, faces, masks):
     assert backend.under({"refine": 0}).anonymize(large, cover, face_keys(1)).shape == (1, 3, 512, 512)
 
 
+def test_the_key_shapes_a_new_face_and_no_strangers(backend, faces, masks, monkeypatch):
+    fast, (key, other), said = backend.under({"refine": 0}), face_keys(2), []
+    monkeypatch.setattr("anonface.backends.ifadit.shaped", lambda render, mesh, key: said.append(key) or render)
+    plain = fast.anonymize(faces[:1], masks[:1], [key])
+    assert said == [key]
+    shown = marked(fast, faces[:1], masks[:1], key)
+    fast.recover(shown, masks[:1], [other])
+    assert other not in said
+    monkeypatch.undo()
+    bent = fast.anonymize(faces[:1], masks[:1], [key])
+    assert 0.005 < float(((bent - plain) * masks[:1]).abs().mean() / masks[:1].mean()) < 0.2
+
+
 def test_settings_are_checked_and_known_to_the_header(backend):
     assert backend.parameters() == {"refine": 8}
     assert backend.under({"refine": 3}).parameters() == {"refine": 3}

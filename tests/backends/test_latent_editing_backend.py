@@ -137,6 +137,22 @@ def test_a_key_stands_for_several_people_of_whom_one_is_chosen(monkeypatch: pyte
     assert float((torch.cdist(everybody, everybody) + 1e3 * torch.eye(len(everybody))).min()) > 0.1
 
 
+def test_the_key_shapes_a_new_face(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, said = build("hford", CPU), []
+    z = torch.randn(1, 512, generator=torch.Generator().manual_seed(4))
+    with torch.inference_mode():
+        face = backend.networks.generator.synthesize(backend.mapping(z)[:, None], 256).clamp(-1, 1).clone()
+    mask = torch.zeros(1, 1, 256, 256)
+    mask[:, :, 90:210, 70:186] = 1
+    bent = backend.anonymize(face, mask, [face_key("hford")])
+    monkeypatch.setattr(
+        "anonface.backends.latent_editing.shaped", lambda render, mesh, key: said.append(key.stream("x", 4)) or render
+    )
+    plain = backend.anonymize(face, mask, [face_key("hford")])
+    assert said == [face_key("hford").stream("x", 4)]
+    assert 0.005 < float(((bent - plain) * mask).abs().mean() / mask.mean()) < 0.2
+
+
 def _identity(engine: Engine, pixels: np.ndarray, quad: object) -> torch.Tensor:
     crop = align.crop(pixels, np.asarray(quad, np.float32), 256)
     with torch.inference_mode():
