@@ -30,25 +30,24 @@ class Move:
     reach: float
 
 
-def _beside(left: list[int], right: list[int], reach: float) -> tuple[Move, Move]:
-    return Move(tuple(left), LEFT, reach), Move(tuple(right), RIGHT, reach)
+APART, BOTH_DOWN = (LEFT, RIGHT), (DOWN, DOWN)
 
 
-def _both(left: list[int], right: list[int], reach: float) -> tuple[Move, Move]:
-    return Move(tuple(left), DOWN, reach), Move(tuple(right), DOWN, reach)
+def _pair(left: list[int], right: list[int], ways: tuple[tuple[float, float], ...], reach: float) -> tuple[Move, ...]:
+    return tuple(Move(tuple(rows), way, reach) for rows, way in zip((left, right), ways, strict=True))
 
 
 _EYE_LEFT, _EYE_RIGHT, _BROW_LEFT, _BROW_RIGHT = EYES[:16], EYES[16:], BROWS[:10], BROWS[10:]
 WAYS: tuple[tuple[Move, ...], ...] = (
-    _beside(_EYE_LEFT + _BROW_LEFT, _EYE_RIGHT + _BROW_RIGHT, 0.35),
-    _both(_EYE_LEFT + _BROW_LEFT, _EYE_RIGHT + _BROW_RIGHT, 0.35),
-    _both(_BROW_LEFT, _BROW_RIGHT, 0.2),
+    _pair(_EYE_LEFT + _BROW_LEFT, _EYE_RIGHT + _BROW_RIGHT, APART, 0.35),
+    _pair(_EYE_LEFT + _BROW_LEFT, _EYE_RIGHT + _BROW_RIGHT, BOTH_DOWN, 0.35),
+    _pair(_BROW_LEFT, _BROW_RIGHT, BOTH_DOWN, 0.2),
     (Move((NOSE_TIP,), DOWN, 0.25),),
-    _beside([129], [358], 0.15),  # the nose's wings
+    _pair([129], [358], APART, 0.15),  # the nose's wings
     (Move(tuple(LIPS), DOWN, 0.3),),
-    _beside([MOUTH_LEFT], [MOUTH_RIGHT], 0.25),
-    _beside([172], [397], 0.4),  # the jaw's corners
-    _beside([CHEEK_LEFT], [CHEEK_RIGHT], 0.4),
+    _pair([MOUTH_LEFT], [MOUTH_RIGHT], APART, 0.25),
+    _pair([172], [397], APART, 0.4),  # the jaw's corners
+    _pair([CHEEK_LEFT], [CHEEK_RIGHT], APART, 0.4),
     (Move((CHIN,), DOWN, 0.35),),
 )
 
@@ -58,7 +57,7 @@ def shaped(render: Tensor, mesh: Tensor, key: FaceKey) -> Tensor:
 
     Args:
         render: the face [1, 3, R, R].
-        mesh: its landmarks [1, 468, 2] in shares of the side.
+        mesh: landmarks [1, 468, 2] in shares of the side, the photo's: to these it was fitted.
 
     Returns:
         [1, 3, R, R].
