@@ -226,7 +226,9 @@ class Scene:
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.frames = frames(self.mesh)
         self.skin, self.parsed = skin_of(self.mesh, params.side), eyes.parser(self.face)
-        self.level = self.opinion(self.face)  # of the photo itself
+        # of the photo itself, by each member of the critic and by all
+        self.levels = torch.stack([self.opinion(self.face, member) for member in range(Critic.MEMBERS)])
+        self.level = self.levels.mean(0)
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
         # what of a chosen one is nobody else's, by codes and in the recognizer's eyes
@@ -263,13 +265,15 @@ class Scene:
         not_face, worn = (in_mask(fault, seen, self.mask) for fault in faults)
         return seen, not_face, worn
 
-    def opinion(self, shown: Tensor) -> Tensor:
-        """How much like photos faces in it, [B, 3, side, side], look to the critic, in nats: [B]; without one 0."""
-        return within(self.critic(shown), self.mask) if self.critic else shown.new_zeros(len(shown))
+    def opinion(self, shown: Tensor, member: int | None = None) -> Tensor:
+        """How much like photos faces in it, [B, 3, side, side], look to the critic, or to one member of it, in nats:
+        [B]; without one 0."""
+        return within(self.critic(shown, member), self.mask) if self.critic else shown.new_zeros(len(shown))
 
-    def artifice(self, shown: Tensor) -> Tensor:
+    def artifice(self, shown: Tensor, member: int | None = None) -> Tensor:
         """By how much less than the photo a face in it looks like one; at least 0."""
-        return (self.level - self.opinion(shown)).clamp_min(0).sum()
+        level = self.level if member is None else self.levels[member]
+        return (level - self.opinion(shown, member)).clamp_min(0).sum()
 
     @torch.no_grad()
     def ranked(
@@ -412,7 +416,8 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
             loss = loss + SELDOM * (params.face * not_face + params.glasses * worn)
         placed = composite(scene.face, toned, visible)
         if params.natural and not parsed:
-            loss = loss + SELDOM * params.natural * scene.artifice(placed)
+            member = step // SELDOM % Critic.MEMBERS  # in turn, for each costs as much as all did
+            loss = loss + SELDOM * params.natural * scene.artifice(placed, member)
         shown = look(placed, step)
         code = eyes.encoder(shown)
         loss = loss + params.identity * (1 - F.cosine_similarity(code, target)).mean()

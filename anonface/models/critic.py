@@ -5,19 +5,16 @@ MobileNetV2 up to stride 16, and of each place there a number. Who made its pict
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anonface.models.attributes import MobileNetV2Features
 
 
-class Critic(nn.Module):
-    """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> logits [B, 16, 16], high where a place looks like a photo.
+class Member(nn.Module):
+    """Faces [B, 3, 256, 256] in [-1, 1] -> logits [B, 16, 16]."""
 
-    Only differences count: no photo has a logit of its own, but one looks the better, the higher.
-    """
-
-    SIDE = 256  # px
     TAP = 13  # the backbone's last block at stride 16
     WIDTH = 96
 
@@ -28,9 +25,28 @@ class Critic(nn.Module):
         self.judge = nn.Conv2d(self.WIDTH, 1, 1)
 
     def forward(self, faces: Tensor) -> Tensor:
+        return self.judge(self.backbone(faces)[0])[:, 0]
+
+
+class Critic(nn.Module):
+    """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> logits [B, 16, 16], high where a place looks like a photo.
+
+    Only differences count: no photo has a logit of its own, but one looks the better, the higher. The mean of two
+    members' who learned apart, or one's alone: what steps find that pleases one of them rarely pleases both.
+    """
+
+    SIDE = 256  # px
+    MEMBERS = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(Member() for _ in range(self.MEMBERS))
+
+    def forward(self, faces: Tensor, member: int | None = None) -> Tensor:
         if faces.shape[-1] != self.SIDE:
             faces = F.interpolate(faces, (self.SIDE, self.SIDE), mode="bilinear", antialias=True)
-        return self.judge(self.backbone(faces)[0])[:, 0]
+        asked = self.members if member is None else self.members[member : member + 1]
+        return torch.stack([one(faces) for one in asked]).mean(0)
 
 
 def within(logits: Tensor, mask: Tensor) -> Tensor:

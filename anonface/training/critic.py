@@ -8,6 +8,7 @@ the critic learns neither where masks end nor that a render is no photo, but wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,10 @@ ASKED = 64  # people of whom the likeliest takes the photo's place
 LEFT, OWN = (0.8, 1.5), (1.0, 1.9)  # as in Exchange
 SHAKEN = 0.25  # deviations of a whitened latent by which all move together, at the most
 OTHERS = 2  # people in each photo
-LATER = 3  # of whom the second, where they are refined, is one of so many who fit less than the first
+LATER = 7  # where the first is refined, the second is one of so many who fit less than the first, as drawn
 BADLY = 0.3  # share of the photos that are taken badly
+HARD = 0.5  # share of the photos in hard light, of which some is lost above and below what a file can hold
+CONTRAST, SIDELIGHT = (1.1, 1.8), (0.0, 1.2)  # of these, and by how much light falls off across the face, in nats
 SAVED_EVERY, REFINED_EVERY = 200, 5  # photos: those of refined people take half a minute each
 HELD_OUT = 64  # photos
 
@@ -123,7 +126,7 @@ def _tried(makers: Makers, rng: torch.Generator) -> dict[str, Tensor]:
 
 
 def _refined(backend: IFADIT, rng: torch.Generator) -> dict[str, Tensor]:
-    """One photo, and who was put into it and refined: who fits best, and somebody who fits less."""
+    """One photo, and who was put into it: who fits best, refined, and somebody who fits less, as drawn."""
     networks, mapping = backend.networks, backend.keygen.mapping
     makers = Makers(networks, networks.generator, mapping, networks.census, networks.inversion)
     photo, mask = _photographed(makers, rng)
@@ -132,10 +135,12 @@ def _refined(backend: IFADIT, rng: torch.Generator) -> dict[str, Tensor]:
     people, order, kept, scene = backend.ranked(hidden, photo, mask)
     with torch.no_grad():
         pictures = [_placed(makers, networks.inversion.to_w(networks.inversion(photo)[0]), photo, mask)]
-    for chosen in (order[0], order[int(torch.randint(1, 1 + LATER, (), generator=rng))]):
-        scene.take(chosen)
-        _, toned = scene.drawn(refine(people[chosen], kept, scene, networks.mapper))
-        pictures.append(composite(photo, toned, scene.seen(toned)[0]))
+    scene.take(order[0])
+    first = refine(people[order[0]], kept, scene, networks.mapper)
+    with torch.no_grad():
+        for w in (first, people[order[int(torch.randint(1, 1 + LATER, (), generator=rng))]]):
+            _, toned = scene.drawn(w)
+            pictures.append(composite(photo, toned, scene.seen(toned)[0]))
     return _stored(photo, mask, pictures)
 
 
@@ -144,12 +149,23 @@ def _photographed(makers: Makers, rng: torch.Generator) -> tuple[Tensor, Tensor]
     """A photo of somebody drawn, [1, 3, S, S] in [-1, 1], and the soft mask of the face, [1, 1, S, S]."""
     style = makers.mapping(torch.randn(1, 512, generator=rng))
     photo = relit(makers.generator.synthesize(style[:, None], SIDE).clamp(-1, 1), rng)
+    if torch.rand((), generator=rng) < HARD:
+        photo = _in_hard_light(photo, rng)
     if torch.rand((), generator=rng) < BADLY:
         photo = photograph(photo, rng, covered=0.0)
     photo = levels(photo).float() / 127.5 - 1
     crop = levels(photo)[0].permute(1, 2, 0).contiguous().numpy()
     mesh = mesh_in_crop(makers.eyes.landmarks, photo)[0].double().numpy() * SIDE
     return photo, torch.from_numpy(soften(parse.face_mask(crop, mesh, SIDE)))[None, None]
+
+
+def _in_hard_light(photo: Tensor, rng: torch.Generator) -> Tensor:
+    """A photo [1, 3, S, S] in [-1, 1] lit from one side, and overexposed or underexposed in part."""
+    angle, fall, contrast = (uniform(rng, *ends) for ends in ((0.0, 2 * math.pi), SIDELIGHT, CONTRAST))
+    places = torch.linspace(-1, 1, photo.shape[-1])
+    ramp = places[:, None] * math.sin(angle) + places[None, :] * math.cos(angle)
+    lit = (photo + 1) / 2 * torch.exp(fall * ramp / 2)
+    return (contrast * (2 * lit - 1) + uniform(rng, -0.2, 0.3)).clamp(-1, 1)
 
 
 def _stored(photo: Tensor, mask: Tensor, pictures: list[Tensor]) -> dict[str, Tensor]:
@@ -165,10 +181,64 @@ def _placed(makers: Makers, codes: Tensor, photo: Tensor, mask: Tensor) -> Tenso
     return composite(photo, match_tones(render, photo, mask), mask)
 
 
+def spoilt(pictures: Tensor, others: Tensor, masks: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Pictures with faults that may come of a face put into a photo, made by hand: another face shines through, a place
+    is pale, tinted, blurred, bent, or crossed by a strand.
+
+    Args:
+        pictures: [n, 3, S, S] in [-1, 1].
+        others: of somebody else in the same places.
+        masks: of the faces, [n, 1, S, S] in 0..1.
+
+    Returns:
+        Such pictures, and where in 0..1 they are spoilt, [n, 1, S, S].
+    """
+    spoiled = [_spoilt_one(*one, rng) for one in zip(pictures, others, masks, strict=True)]
+    return torch.stack([picture for picture, _ in spoiled]), torch.stack([where for _, where in spoiled])
+
+
+def _spoilt_one(picture: Tensor, other: Tensor, mask: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    side, everywhere = picture.shape[-1], torch.zeros_like(mask)
+    places = torch.arange(side) + 0.5
+    inside = mask[0].flatten() > 0.9
+    if not inside.any():
+        return picture, everywhere
+    for _ in range(int(torch.randint(1, 4, (), generator=rng))):
+        centre = int(inside.nonzero()[int(torch.randint(int(inside.sum()), (), generator=rng))])
+        y, x = places[:, None] - centre // side, places[None, :] - centre % side
+        angle, long, wide = (
+            uniform(rng, *ends) for ends in ((0.0, math.pi), (0.04 * side, 0.14 * side), (0.03 * side, 0.09 * side))
+        )
+        along, across = x * math.cos(angle) + y * math.sin(angle), y * math.cos(angle) - x * math.sin(angle)
+        kind = int(torch.randint(6, (), generator=rng))
+        if kind == 5:  # a strand
+            wide, across = uniform(rng, 0.003 * side, 0.012 * side), across + along.square() / side * uniform(rng, -1, 1)
+        bell = torch.exp(-((along / long).square() + (across / wide).square()).square()) * mask[0]
+        share = bell * uniform(rng, 0.35, 0.9)
+        if kind == 0:
+            shift = tuple(torch.randint(-4, 5, (2,), generator=rng).tolist())
+            put = other.roll(shift, (1, 2))
+        elif kind == 1:
+            put = (picture * bell).sum((1, 2), keepdim=True) / bell.sum().clamp_min(1.0) + uniform(rng, -0.3, 0.4)
+        elif kind == 2:
+            put = picture + 0.5 * torch.randn(3, 1, 1, generator=rng)
+        elif kind == 3:
+            put = F.avg_pool2d(F.pad(picture[None], (6, 6, 6, 6), mode="replicate"), 13, 1)[0]
+        elif kind == 4:
+            moved = share[..., None] * 0.12 * torch.randn(2, generator=rng)
+            still = F.affine_grid(torch.eye(2, 3)[None], [1, 3, side, side], False)
+            put, share = F.grid_sample(picture[None], still + moved, "bilinear", "border", align_corners=False)[0], bell
+        else:
+            put = picture.amin((1, 2), keepdim=True).clamp_min(-1) + uniform(rng, 0, 0.5)
+        picture = (picture + share * (put - picture)).clamp(-1, 1)
+        everywhere = torch.maximum(everywhere, bell[None])
+    return picture, everywhere
+
+
 class CriticObjective(Objective):
     """At every place within the mask, either of the better pictures shall look better than either of the others: the
-    logistic loss of differences, between pictures of the same photo alone. Of several kinds of tries each has a batch
-    in every step."""
+    logistic loss of differences, between pictures of the same photo alone. Of several kinds of tries each member of the
+    critic has a batch of its own in every step."""
 
     def __init__(self, critic: Critic, *kinds: Tries, batch: int = 4) -> None:
         self.critic, self.kinds, self.batch = critic, kinds, batch
@@ -182,21 +252,29 @@ class CriticObjective(Objective):
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = {}
         for number, tries in enumerate(self.kinds):
-            kind = f"_{number}" if number else ""
             seen = len(tries) - held_out(tries)
-            pictures, masks = rows(tries, torch.randint(seen, (self.batch,), generator=rng))
-            if torch.rand((), generator=rng) < 0.5:
-                pictures, masks = pictures.flip(4), masks.flip(3)
-            flat = recompressed(pictures.flatten(0, 1), rng)
-            losses[f"critic{kind}"], losses[f"_right{kind}"] = self.judged(flat.view_as(pictures), masks)
-            if step % 50 == 0 and seen < len(tries):
-                with torch.no_grad():
-                    _, losses[f"_held_out{kind}"] = self.judged(*rows(tries, torch.arange(seen, len(tries))))
+            for member in range(len(self.critic.members)):
+                kind = f"_{number}_{member}"
+                pictures, masks = rows(tries, torch.randint(seen, (self.batch,), generator=rng))
+                if torch.rand((), generator=rng) < 0.5:
+                    pictures, masks = pictures.flip(4), masks.flip(3)
+                whole, others = pictures[:, int(torch.randint(4, (), generator=rng))], pictures[:, 2]
+                worse, where = spoilt(whole, others, masks, rng)
+                flat = recompressed(torch.cat([pictures.flatten(0, 1), whole, worse]), rng)
+                pictures, (whole, worse) = flat[: -2 * len(masks)].view_as(pictures), flat[-2 * len(masks) :].chunk(2)
+                losses[f"critic{kind}"], losses[f"_right{kind}"] = self.judged(pictures, masks, member)
+                gap = self.critic(whole, member) - self.critic(worse, member)
+                losses[f"spoilt{kind}"] = within(F.softplus(-gap), where).mean()
+                losses[f"_right_spoilt{kind}"] = (within(gap, where) > 0).float().mean()
+                if step % 50 == 0 and seen < len(tries):
+                    with torch.no_grad():
+                        held = rows(tries, torch.arange(seen, len(tries)))
+                        _, losses[f"_held_out{kind}"] = self.judged(*held, member)
         return losses
 
-    def judged(self, pictures: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, and in what share of the pairs the better picture is known."""
-        logits = self.critic(pictures.flatten(0, 1).contiguous(memory_format=torch.channels_last))
+    def judged(self, pictures: Tensor, masks: Tensor, member: int | None = None) -> tuple[Tensor, Tensor]:
+        """The loss, and in what share of the pairs the better picture is known; by one member or all."""
+        logits = self.critic(pictures.flatten(0, 1).contiguous(memory_format=torch.channels_last), member)
         logits = logits.unflatten(0, pictures.shape[:2])
         gap = logits[:, :2, None] - logits[:, None, 2:]  # [n, 2, OTHERS, 16, 16]
         covers = masks[:, None, None].expand(-1, 2, gap.shape[2], -1, -1, -1).flatten(0, 2)

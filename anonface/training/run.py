@@ -174,7 +174,8 @@ def _census_taken(request: Request, progress: Progress) -> dict[str, float]:
 
 def _critic(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     critic = Critic()
-    _start_from_imagenet(critic.backbone)
+    for member in critic.members:
+        _start_from_imagenet(member.backbone)
     return CriticObjective(critic, _tries(request, progress)), request.settings("critic", 800, 2e-4)
 
 

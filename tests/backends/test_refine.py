@@ -228,7 +228,7 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
 def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_mend_him():
     networks = plain_networks(all_face)
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
-    taste = lambda faces: 10 * F.avg_pool2d(faces[:, 0], 4)  # noqa: E731  # who likes red
+    taste = lambda faces, member: 10 * F.avg_pool2d(faces[:, 0], 4)  # noqa: E731  # who likes red
     nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
     zero = {field.name: 0 for field in fields(ChoiceParams)}
     people = [torch.zeros(1, 17, 512) for _ in range(2)]
@@ -243,9 +243,9 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
 
     assert best(taste, natural=1) == 1 and best(taste, natural=-1) == 0
     assert best(None, natural=1) == best(None, natural=-1) == 0
-    odd = lambda faces: 10 * F.avg_pool2d((faces[:, 0] - 0.4).abs(), 4)  # noqa: E731  # who likes the photo least
+    odd = lambda faces, member: 10 * F.avg_pool2d((faces[:, 0] - 0.4).abs(), 4)  # noqa: E731  # who likes the photo least
     assert best(odd, people[::-1], natural=1) == 1 and best(odd, people[::-1], natural=-1) == 0
-    liked = scene(nothing, lambda faces: 100 - 10 * F.avg_pool2d(faces[:, 0], 4))
+    liked = scene(nothing, lambda faces, member: 100 - 10 * F.avg_pool2d(faces[:, 0], 4))
     assert float(liked.artifice(face)) == float(liked.artifice(face - 0.1)) == 0  # as good as the photo is good enough
     params = replace(nothing, steps=3, face=0, natural=0, **UNLED)
     at_rest, led = (
@@ -366,7 +366,7 @@ def test_what_is_to_be_expected_of_somebody_is_the_verdict_before_any_step_less_
     networks = plain_networks(all_face)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
-    taste = lambda faces: 10 * F.avg_pool2d(faces[:, 0] - 0.2, 4).abs().neg()  # noqa: E731  # who likes the photo
+    taste = lambda faces, member: 10 * F.avg_pool2d(faces[:, 0] - 0.2, 4).abs().neg()  # noqa: E731  # who likes the photo
     params = RefineParams(side=64)
     scene = Scene(face, mask, networks, networks.generator.synthesize, params, taste)
     scene.ranked(people, (), networks.encoder(face), networks.mapper)

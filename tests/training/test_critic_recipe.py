@@ -52,10 +52,10 @@ def test_the_shipped_critic_prefers_photos_that_it_never_saw(tries):
 def test_a_step_teaches_every_layer(tries):
     objective = CriticObjective(Critic(), tries, batch=2)
     losses = objective.losses(step_generator(1, 0), 0)
-    losses["critic"].backward()
-    assert 0 <= float(losses["_held_out"]) <= 1
+    (losses["critic_0_0"] + losses["critic_0_1"]).backward()
+    assert 0 <= float(losses["_held_out_0_1"]) <= 1
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in objective.critic.parameters())
-    assert "_held_out" not in objective.losses(step_generator(1, 1), 1)
+    assert "_held_out_0_0" not in objective.losses(step_generator(1, 1), 1)
 
 
 def test_people_who_were_refined_are_tries_of_a_second_kind(tries, tmp_path):
@@ -66,4 +66,4 @@ def test_people_who_were_refined_are_tries_of_a_second_kind(tries, tmp_path):
     assert float(off[outside].max()) == 0 and float(off[~outside].mean()) > 5
     assert float((refined.others[:, 0].float() - refined.others[:, 1].float()).abs().mean()) > 1  # two people
     losses = CriticObjective(Critic(), tries, refined, batch=1).losses(step_generator(1, 0), 0)
-    assert {"critic", "critic_1", "_held_out"} <= losses.keys()
+    assert {"critic_0_0", "critic_1_1", "_held_out_0_0"} <= losses.keys()
