@@ -42,6 +42,10 @@ from anonface.training.data import (
 from anonface.training.loop import Objective
 
 SIDE = 256  # px
+RIMMED = 0.25  # share of spoilt pictures in which eyes have rims about them
+# of the middle between eyes and of half their distance, in shares of the side, of their height, and of half a lens
+EYES_AND_LENSES = ((0.48, 0.52), (0.115, 0.135), (0.45, 0.51), (0.085, 0.115), (0.06, 0.095))
+ABOUT_RIMS = 0.03  # how far about a rim something is amiss
 ASKED = 64  # people of whom the likeliest takes the photo's place
 LEFT, OWN = (0.8, 1.5), (1.0, 1.9)  # as in Exchange
 SHAKEN = 0.25  # deviations of a whitened latent by which all move together, at the most
@@ -183,7 +187,7 @@ def _placed(makers: Makers, codes: Tensor, photo: Tensor, mask: Tensor) -> Tenso
 
 def spoilt(pictures: Tensor, others: Tensor, masks: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Pictures with faults that may come of a face put into a photo, made by hand: another face shines through, a place
-    is pale, tinted, blurred, bent, or crossed by a strand.
+    is pale, tinted, blurred, bent, or crossed by a strand, or eyes have rims about them.
 
     Args:
         pictures: [n, 3, S, S] in [-1, 1].
@@ -203,6 +207,11 @@ def _spoilt_one(picture: Tensor, other: Tensor, mask: Tensor, rng: torch.Generat
     inside = mask[0].flatten() > 0.9
     if not inside.any():
         return picture, everywhere
+    if torch.rand((), generator=rng) < RIMMED:
+        rims, about = _rims(side, rng)
+        colour = picture.new_tensor([uniform(rng, -1, 0.2)]) + 0.2 * torch.rand(3, 1, 1, generator=rng)
+        picture = picture + rims * mask * (colour - picture)
+        everywhere = about * mask
     for _ in range(int(torch.randint(1, 4, (), generator=rng))):
         centre = int(inside.nonzero()[int(torch.randint(int(inside.sum()), (), generator=rng))])
         y, x = places[:, None] - centre // side, places[None, :] - centre % side
@@ -212,7 +221,10 @@ def _spoilt_one(picture: Tensor, other: Tensor, mask: Tensor, rng: torch.Generat
         along, across = x * math.cos(angle) + y * math.sin(angle), y * math.cos(angle) - x * math.sin(angle)
         kind = int(torch.randint(6, (), generator=rng))
         if kind == 5:  # a strand
-            wide, across = uniform(rng, 0.003 * side, 0.012 * side), across + along.square() / side * uniform(rng, -1, 1)
+            wide, across = (
+                uniform(rng, 0.003 * side, 0.012 * side),
+                across + along.square() / side * uniform(rng, -1, 1),
+            )
         bell = torch.exp(-((along / long).square() + (across / wide).square()).square()) * mask[0]
         share = bell * uniform(rng, 0.35, 0.9)
         if kind == 0:
@@ -233,6 +245,27 @@ def _spoilt_one(picture: Tensor, other: Tensor, mask: Tensor, rng: torch.Generat
         picture = (picture + share * (put - picture)).clamp(-1, 1)
         everywhere = torch.maximum(everywhere, bell[None])
     return picture, everywhere
+
+
+def _rims(side: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Where rims of glasses are, about the eyes of an FFHQ-aligned face, and what lies about them, each [1, side, side]
+    in 0..1."""
+    places = (torch.arange(side) + 0.5) / side
+    middle, apart, y, wide, high = (uniform(rng, *ends) for ends in EYES_AND_LENSES)
+    thick = uniform(rng, 0.002, 0.007)
+    off = (
+        torch.stack(
+            [
+                (((places[None, :] - x) / wide).square() + ((places[:, None] - y) / high).square()).sqrt() - 1
+                for x in (middle - apart, middle + apart)
+            ]
+        )
+        .abs()
+        .amin(0)
+        * high
+    )
+    rims, about = (torch.exp(-(off / reach).square())[None] for reach in (thick, ABOUT_RIMS))
+    return rims, about
 
 
 class CriticObjective(Objective):

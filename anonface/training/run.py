@@ -25,7 +25,7 @@ from anonface.errors import UsageError, WeightsError
 from anonface.models.apparent import Apparent
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
 from anonface.models.census import WIDTHS, Census, columns
-from anonface.models.critic import Critic
+from anonface.models.critic import Critic, Member
 from anonface.models.discriminator import Discriminator
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
@@ -175,6 +175,7 @@ def _census_taken(request: Request, progress: Progress) -> dict[str, float]:
 def _critic(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     critic = Critic()
     for member in critic.members:
+        assert isinstance(member, Member)
         _start_from_imagenet(member.backbone)
     return CriticObjective(critic, _tries(request, progress)), request.settings("critic", 800, 2e-4)
 

@@ -10,7 +10,7 @@ from anonface.backends.ifadit import IFADIT
 from anonface.models.census import Census
 from anonface.models.critic import Critic
 from anonface.models.inversion import InversionEncoder
-from anonface.training.critic import OTHERS, CriticObjective, Makers, Tries, load_refined, load_tries, rows
+from anonface.training.critic import OTHERS, CriticObjective, Makers, Tries, load_refined, load_tries, rows, spoilt
 from anonface.training.loop import step_generator
 
 
@@ -47,6 +47,19 @@ def test_the_shipped_critic_prefers_photos_that_it_never_saw(tries):
         assert (
             float(taught.judged(*rows(tries, everything))[1]) > 0.85 > float(fresh.judged(*rows(tries, everything))[1])
         )
+
+
+def test_faults_made_by_hand_lie_within_the_mask_where_they_are_said_to(tries):
+    pictures, masks = rows(tries, torch.arange(10))
+    worse, where = spoilt(pictures[:, 0], pictures[:, 2], masks, torch.Generator().manual_seed(3))
+    off = (worse - pictures[:, 0]).abs().amax(1, keepdim=True)
+    assert float(where.min()) >= 0 and float(where.max()) <= 1 and bool((where <= masks + 1e-6).all())
+    assert float(off[where < 0.01].max()) < 0.05
+    assert bool((off.amax((1, 2, 3)) > 0.1).all())
+    again, _ = spoilt(pictures[:, 0], pictures[:, 2], masks, torch.Generator().manual_seed(4))
+    assert bool(((again - worse).abs().amax((1, 2, 3)) > 0.05).all())
+    none, nowhere = spoilt(pictures[:1, 0], pictures[:1, 2], 0 * masks[:1], torch.Generator().manual_seed(3))
+    assert torch.equal(none, pictures[:1, 0]) and float(nowhere.max()) == 0
 
 
 def test_a_step_teaches_every_layer(tries):
