@@ -176,7 +176,7 @@ class ChoiceParams:
     seen: float = 2000.0
     stranger: float = 0.05
     apart: float = 2400.0
-    sex: float = 100.0
+    sex: float = 400.0
     age: float = 400.0
 
 
