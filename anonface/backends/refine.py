@@ -226,9 +226,8 @@ class Scene:
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.frames = frames(self.mesh)
         self.skin, self.parsed = skin_of(self.mesh, params.side), eyes.parser(self.face)
-        # of the photo itself, by each member of the critic and by all
+        # of the photo itself, by each member of the critic
         self.levels = torch.stack([self.opinion(self.face, member) for member in range(Critic.MEMBERS)])
-        self.level = self.levels.mean(0)
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
         # what of a chosen one is nobody else's, by codes and in the recognizer's eyes
@@ -272,7 +271,7 @@ class Scene:
 
     def artifice(self, shown: Tensor, member: int | None = None) -> Tensor:
         """By how much less than the photo a face in it looks like one; at least 0."""
-        level = self.level if member is None else self.levels[member]
+        level = self.levels.mean(0) if member is None else self.levels[member]
         return (level - self.opinion(shown, member)).clamp_min(0).sum()
 
     @torch.no_grad()
@@ -316,7 +315,7 @@ class Scene:
                 F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (looks[i], self.known[0]))
             )
             score = score + choice.near * (alike - choice.far).clamp_min(0).square()
-            self.begun.append((float(alike), float((self.level - opinions[i]).clamp_min(0))))
+            self.begun.append((float(alike), float((self.levels.mean(0) - opinions[i]).clamp_min(0))))
             scores.append(score + choice.seen * (known - choice.stranger).clamp_min(0).square())
         total = torch.stack(scores)
         for weight, each in ((choice.unlike, codes), (choice.apart, looks)):
@@ -416,7 +415,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
             loss = loss + SELDOM * (params.face * not_face + params.glasses * worn)
         placed = composite(scene.face, toned, visible)
         if params.natural and not parsed:
-            member = step // SELDOM % Critic.MEMBERS  # in turn, for each costs as much as all did
+            member = step // SELDOM % Critic.MEMBERS  # in turn: no dearer than one
             loss = loss + SELDOM * params.natural * scene.artifice(placed, member)
         shown = look(placed, step)
         code = eyes.encoder(shown)

@@ -1,6 +1,7 @@
 """The critic: how much a new face looks like a photo, to be told of several in the same place.
 
-MobileNetV2 up to stride 16, and of each place there a number. Who made its pictures is in ``training/critic.py``.
+Two networks, each MobileNetV2 up to stride 16, and of each place there a number. Who made their pictures
+is in ``training/critic.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Critic(nn.Module):
     """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> logits [B, 16, 16], high where a place looks like a photo.
 
     Only differences count: no photo has a logit of its own, but one looks the better, the higher. The mean of two
-    members' who learned apart, or one's alone: what steps find that pleases one of them rarely pleases both.
+    members' who learned apart, or one's alone: steps that mind each in turn cannot please one for no good reason.
     """
 
     SIDE = 256  # px

@@ -1,9 +1,10 @@
 """What the critic learns from: drawn faces as they were photographed, and the same with somebody else in their place.
 
 Somebody else is made just as a new face is begun (``backends/persona.py``), more boldly and less boldly than there, and
-shaken as refinement might; or as a new face is finished, refined in the eyes of the critic of before, which shows what
-that one does not mind. Better than either are, in the same photo, the photo itself and what the encoder made of it: so
-the critic learns neither where masks end nor that a render is no photo, but what goes wrong between.
+shaken as refinement might; or just as one is cast, and as one is finished, refined in the eyes of the critic of before,
+which shows what that one does not mind. Better than any of these are, in the same photo, the photo itself and what the
+encoder made of it: so the critic learns neither where masks end nor that a render is no photo, but what goes wrong
+between. And any picture is better than the same with faults made by hand (``spoiling.py``).
 """
 
 from __future__ import annotations
@@ -40,12 +41,9 @@ from anonface.training.data import (
     uniform,
 )
 from anonface.training.loop import Objective
+from anonface.training.spoiling import spoilt
 
 SIDE = 256  # px
-RIMMED = 0.25  # share of spoilt pictures in which eyes have rims about them
-# of the middle between eyes and of half their distance, in shares of the side, of their height, and of half a lens
-EYES_AND_LENSES = ((0.48, 0.52), (0.115, 0.135), (0.45, 0.51), (0.085, 0.115), (0.06, 0.095))
-ABOUT_RIMS = 0.03  # how far about a rim something is amiss
 ASKED = 64  # people of whom the likeliest takes the photo's place
 LEFT, OWN = (0.8, 1.5), (1.0, 1.9)  # as in Exchange
 SHAKEN = 0.25  # deviations of a whitened latent by which all move together, at the most
@@ -185,89 +183,6 @@ def _placed(makers: Makers, codes: Tensor, photo: Tensor, mask: Tensor) -> Tenso
     return composite(photo, match_tones(render, photo, mask), mask)
 
 
-def spoilt(pictures: Tensor, others: Tensor, masks: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Pictures with faults that may come of a face put into a photo, made by hand: another face shines through, a place
-    is pale, tinted, blurred, bent, or crossed by a strand, or eyes have rims about them.
-
-    Args:
-        pictures: [n, 3, S, S] in [-1, 1].
-        others: of somebody else in the same places.
-        masks: of the faces, [n, 1, S, S] in 0..1.
-
-    Returns:
-        Such pictures, and where in 0..1 they are spoilt, [n, 1, S, S].
-    """
-    spoiled = [_spoilt_one(*one, rng) for one in zip(pictures, others, masks, strict=True)]
-    return torch.stack([picture for picture, _ in spoiled]), torch.stack([where for _, where in spoiled])
-
-
-def _spoilt_one(picture: Tensor, other: Tensor, mask: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    side, everywhere = picture.shape[-1], torch.zeros_like(mask)
-    places = torch.arange(side) + 0.5
-    inside = mask[0].flatten() > 0.9
-    if not inside.any():
-        return picture, everywhere
-    if torch.rand((), generator=rng) < RIMMED:
-        rims, about = _rims(side, rng)
-        colour = picture.new_tensor([uniform(rng, -1, 0.2)]) + 0.2 * torch.rand(3, 1, 1, generator=rng)
-        picture = picture + rims * mask * (colour - picture)
-        everywhere = about * mask
-    for _ in range(int(torch.randint(1, 4, (), generator=rng))):
-        centre = int(inside.nonzero()[int(torch.randint(int(inside.sum()), (), generator=rng))])
-        y, x = places[:, None] - centre // side, places[None, :] - centre % side
-        angle, long, wide = (
-            uniform(rng, *ends) for ends in ((0.0, math.pi), (0.04 * side, 0.14 * side), (0.03 * side, 0.09 * side))
-        )
-        along, across = x * math.cos(angle) + y * math.sin(angle), y * math.cos(angle) - x * math.sin(angle)
-        kind = int(torch.randint(6, (), generator=rng))
-        if kind == 5:  # a strand
-            wide, across = (
-                uniform(rng, 0.003 * side, 0.012 * side),
-                across + along.square() / side * uniform(rng, -1, 1),
-            )
-        bell = torch.exp(-((along / long).square() + (across / wide).square()).square()) * mask[0]
-        share = bell * uniform(rng, 0.35, 0.9)
-        if kind == 0:
-            shift = tuple(torch.randint(-4, 5, (2,), generator=rng).tolist())
-            put = other.roll(shift, (1, 2))
-        elif kind == 1:
-            put = (picture * bell).sum((1, 2), keepdim=True) / bell.sum().clamp_min(1.0) + uniform(rng, -0.3, 0.4)
-        elif kind == 2:
-            put = picture + 0.5 * torch.randn(3, 1, 1, generator=rng)
-        elif kind == 3:
-            put = F.avg_pool2d(F.pad(picture[None], (6, 6, 6, 6), mode="replicate"), 13, 1)[0]
-        elif kind == 4:
-            moved = share[..., None] * 0.12 * torch.randn(2, generator=rng)
-            still = F.affine_grid(torch.eye(2, 3)[None], [1, 3, side, side], False)
-            put, share = F.grid_sample(picture[None], still + moved, "bilinear", "border", align_corners=False)[0], bell
-        else:
-            put = picture.amin((1, 2), keepdim=True).clamp_min(-1) + uniform(rng, 0, 0.5)
-        picture = (picture + share * (put - picture)).clamp(-1, 1)
-        everywhere = torch.maximum(everywhere, bell[None])
-    return picture, everywhere
-
-
-def _rims(side: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Where rims of glasses are, about the eyes of an FFHQ-aligned face, and what lies about them, each [1, side, side]
-    in 0..1."""
-    places = (torch.arange(side) + 0.5) / side
-    middle, apart, y, wide, high = (uniform(rng, *ends) for ends in EYES_AND_LENSES)
-    thick = uniform(rng, 0.002, 0.007)
-    off = (
-        torch.stack(
-            [
-                (((places[None, :] - x) / wide).square() + ((places[:, None] - y) / high).square()).sqrt() - 1
-                for x in (middle - apart, middle + apart)
-            ]
-        )
-        .abs()
-        .amin(0)
-        * high
-    )
-    rims, about = (torch.exp(-(off / reach).square())[None] for reach in (thick, ABOUT_RIMS))
-    return rims, about
-
-
 class CriticObjective(Objective):
     """At every place within the mask, either of the better pictures shall look better than either of the others: the
     logistic loss of differences, between pictures of the same photo alone. Of several kinds of tries each member of the
@@ -285,25 +200,29 @@ class CriticObjective(Objective):
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         losses: dict[str, Tensor] = {}
         for number, tries in enumerate(self.kinds):
-            seen = len(tries) - held_out(tries)
             for member in range(len(self.critic.members)):
-                kind = f"_{number}_{member}"
-                pictures, masks = rows(tries, torch.randint(seen, (self.batch,), generator=rng))
-                if torch.rand((), generator=rng) < 0.5:
-                    pictures, masks = pictures.flip(4), masks.flip(3)
-                whole, others = pictures[:, int(torch.randint(4, (), generator=rng))], pictures[:, 2]
-                worse, where = spoilt(whole, others, masks, rng)
-                flat = recompressed(torch.cat([pictures.flatten(0, 1), whole, worse]), rng)
-                pictures, (whole, worse) = flat[: -2 * len(masks)].view_as(pictures), flat[-2 * len(masks) :].chunk(2)
-                losses[f"critic{kind}"], losses[f"_right{kind}"] = self.judged(pictures, masks, member)
-                gap = self.critic(whole, member) - self.critic(worse, member)
-                losses[f"spoilt{kind}"] = within(F.softplus(-gap), where).mean()
-                losses[f"_right_spoilt{kind}"] = (within(gap, where) > 0).float().mean()
-                if step % 50 == 0 and seen < len(tries):
-                    with torch.no_grad():
-                        held = rows(tries, torch.arange(seen, len(tries)))
-                        _, losses[f"_held_out{kind}"] = self.judged(*held, member)
+                told = self._told(tries, member, rng, held=step % 50 == 0)
+                losses |= {f"{name}_{number}_{member}": value for name, value in told.items()}
         return losses
+
+    def _told(self, tries: Tries, member: int, rng: torch.Generator, held: bool) -> dict[str, Tensor]:
+        """The losses of a member on a batch of tries, and now and then how well it knows those held out."""
+        seen, told = len(tries) - held_out(tries), {}
+        pictures, masks = rows(tries, torch.randint(seen, (self.batch,), generator=rng))
+        if torch.rand((), generator=rng) < 0.5:
+            pictures, masks = pictures.flip(4), masks.flip(3)
+        whole = pictures[:, int(torch.randint(pictures.shape[1], (), generator=rng))]
+        worse, where = spoilt(whole, pictures[:, 2], masks, rng)
+        flat = recompressed(torch.cat([pictures.flatten(0, 1), whole, worse]), rng)
+        compared, whole, worse = flat.split([pictures.shape[:2].numel(), len(whole), len(worse)])
+        told["critic"], told["_right"] = self.judged(compared.view_as(pictures), masks, member)
+        gap = self.critic(whole, member) - self.critic(worse, member)
+        told["spoilt"] = within(F.softplus(-gap), where).mean()
+        told["_right_spoilt"] = (within(gap, where) > 0).float().mean()
+        if held and seen < len(tries):
+            with torch.no_grad():
+                _, told["_held_out"] = self.judged(*rows(tries, torch.arange(seen, len(tries))), member)
+        return told
 
     def judged(self, pictures: Tensor, masks: Tensor, member: int | None = None) -> tuple[Tensor, Tensor]:
         """The loss, and in what share of the pairs the better picture is known; by one member or all."""

@@ -255,6 +255,24 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
     assert float(led[:, 0].mean()) > float(at_rest[:, 0].mean()) + 0.01
 
 
+def test_steps_ask_the_critic_s_members_in_turn():
+    networks, asked = plain_networks(all_face), []
+    face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
+
+    def opinion(faces, member):
+        asked.append(member)
+        return faces[:, 0] if member == 0 else -faces[:, 0]
+
+    params = RefineParams(side=64, steps=8, natural=1, **UNLED)
+    scene = Scene(face, mask, networks, networks.generator.synthesize, params, opinion)
+    begun = len(asked)
+    refine(torch.zeros(1, 17, 512), torch.zeros(1, 448), scene, networks.mapper)
+    assert asked[begun:] == [0, 1, 0, 1]
+    darker = face - 0.1
+    assert float(scene.artifice(darker, 0)) == pytest.approx(0.1, abs=1e-5)
+    assert float(scene.artifice(darker, 1)) == 0
+
+
 def test_what_the_photo_keeps_is_neither_asked_nor_seen():
     def parse(faces):  # what is dark is hair
         logits = torch.full((len(faces), len(CLASSES), 32, 32), -9.0)

@@ -20,3 +20,13 @@ def test_any_size_is_looked_at_and_each_face_alone():
     with torch.inference_mode():
         together, alone = critic(faces), critic(faces[:1])
     assert together.shape == (3, 16, 16) and torch.allclose(together[:1], alone, atol=1e-4)
+
+
+def test_members_have_learned_apart_and_have_as_much_to_say_together():
+    critic = Critic().eval()
+    weights.load(critic, "critic")
+    faces = torch.rand(2, 3, 256, 256, generator=torch.Generator().manual_seed(2)) * 2 - 1
+    with torch.inference_mode():
+        one, other = (critic(faces, member) for member in range(Critic.MEMBERS))
+        assert torch.allclose(critic(faces), (one + other) / 2, atol=1e-5)
+    assert float((one - other).abs().mean()) > 0.1

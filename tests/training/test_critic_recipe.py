@@ -8,10 +8,11 @@ from anonface.backends.eyes import load_eyes
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit import IFADIT
 from anonface.models.census import Census
-from anonface.models.critic import Critic
+from anonface.models.critic import Critic, within
 from anonface.models.inversion import InversionEncoder
-from anonface.training.critic import OTHERS, CriticObjective, Makers, Tries, load_refined, load_tries, rows, spoilt
+from anonface.training.critic import OTHERS, CriticObjective, Makers, Tries, load_refined, load_tries, rows
 from anonface.training.loop import step_generator
+from anonface.training.spoiling import spoilt
 
 
 @pytest.fixture(scope="module")
@@ -49,25 +50,27 @@ def test_the_shipped_critic_prefers_photos_that_it_never_saw(tries):
         )
 
 
-def test_faults_made_by_hand_lie_within_the_mask_where_they_are_said_to(tries):
-    pictures, masks = rows(tries, torch.arange(10))
+def test_each_shipped_member_knows_where_a_fault_was_made(tries):
+    critic = Critic()
+    weights.load(critic, "critic")
+    pictures, masks = rows(tries, torch.arange(len(tries)))
     worse, where = spoilt(pictures[:, 0], pictures[:, 2], masks, torch.Generator().manual_seed(3))
-    off = (worse - pictures[:, 0]).abs().amax(1, keepdim=True)
-    assert float(where.min()) >= 0 and float(where.max()) <= 1 and bool((where <= masks + 1e-6).all())
-    assert float(off[where < 0.01].max()) < 0.05
-    assert bool((off.amax((1, 2, 3)) > 0.1).all())
-    again, _ = spoilt(pictures[:, 0], pictures[:, 2], masks, torch.Generator().manual_seed(4))
-    assert bool(((again - worse).abs().amax((1, 2, 3)) > 0.05).all())
-    none, nowhere = spoilt(pictures[:1, 0], pictures[:1, 2], 0 * masks[:1], torch.Generator().manual_seed(3))
-    assert torch.equal(none, pictures[:1, 0]) and float(nowhere.max()) == 0
+    with torch.no_grad():
+        for member in range(Critic.MEMBERS):
+            gap = critic(pictures[:, 0], member) - critic(worse, member)
+            assert float((within(gap, where) > 0).float().mean()) > 0.75
 
 
 def test_a_step_teaches_every_layer(tries):
     objective = CriticObjective(Critic(), tries, batch=2)
     losses = objective.losses(step_generator(1, 0), 0)
-    (losses["critic_0_0"] + losses["critic_0_1"]).backward()
+    (losses["critic_0_0"] + losses["critic_0_1"]).backward(retain_graph=True)
     assert 0 <= float(losses["_held_out_0_1"]) <= 1
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in objective.critic.parameters())
+    objective.critic.zero_grad()
+    (losses["spoilt_0_0"] + losses["spoilt_0_1"]).backward()
+    layers = [p for p in objective.critic.parameters() if p.dim() == 4]  # what differences tell nothing of is a bias
+    assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in layers)
     assert "_held_out_0_0" not in objective.losses(step_generator(1, 1), 1)
 
 

@@ -1,0 +1,54 @@
+"""Faults made by hand."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from anonface.training import spoiling
+from anonface.training.spoiling import FAULTS, spoilt
+
+
+@pytest.fixture(scope="module")
+def pictures() -> torch.Tensor:
+    noise = torch.rand(2, 12, 3, 128, 128, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    return 3 * F.avg_pool2d(noise.flatten(0, 1), 9, 1, 4).unflatten(0, (2, 12))
+
+
+@pytest.fixture(scope="module")
+def masks() -> torch.Tensor:
+    masks = torch.zeros(12, 1, 128, 128)
+    masks[:, :, 30:100, 35:95] = 1
+    return masks
+
+
+def test_faults_lie_within_the_mask_where_they_are_said_to(pictures, masks):
+    whole, others = pictures
+    worse, where = spoilt(whole, others, masks, torch.Generator().manual_seed(3))
+    off = (worse - whole).abs().amax(1, keepdim=True)
+    assert float(where.min()) >= 0 and float(where.max()) <= 1 and bool((where <= masks).all())
+    assert float(off[where < 0.01].max()) < 0.05
+    assert bool((off.amax((1, 2, 3)) > 0.1).all())
+    again, _ = spoilt(whole, others, masks, torch.Generator().manual_seed(4))
+    assert bool(((again - worse).abs().amax((1, 2, 3)) > 0.05).all())
+
+
+def test_without_a_face_nothing_is_spoilt(pictures, masks):
+    whole, others = pictures
+    none, nowhere = spoilt(whole, others, 0 * masks, torch.Generator().manual_seed(3))
+    assert torch.equal(none, whole) and float(nowhere.max()) == 0
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.strip("_"))
+def test_every_fault_changes_a_picture(fault, pictures, masks, monkeypatch):
+    monkeypatch.setattr(spoiling, "FAULTS", (fault,))
+    monkeypatch.setattr(spoiling, "RIMMED", 0)
+    whole, others = pictures
+    worse, where = spoilt(whole, others, masks, torch.Generator().manual_seed(3))
+    assert bool(((worse - whole).abs().amax((1, 2, 3)) > 0.03).all()) and 0 < float(where.mean()) < 0.2
+
+
+def test_rims_go_round_both_eyes_and_leave_them_free():
+    rims, about = spoiling._rims(256, torch.Generator().manual_seed(2))
+    for eye in (98, 158):
+        assert float(rims[0, 123, eye]) < 0.01 and float(rims[0, 90:160, eye].max()) > 0.3
+    assert bool((about >= rims - 1e-6).all()) and float(about.mean()) > 2 * float(rims.mean())
