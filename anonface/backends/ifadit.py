@@ -16,6 +16,7 @@ import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -171,22 +172,22 @@ class IFADIT:
             critic=critic,
         )
         self.keygen = KeyGen(self.flow.params)
-        self.disguise, self.restoration, self.choice = DISGUISE, RESTORE, CHOICE
+        self.restoration = RESTORE
         self.finishing = CompensationParams(rate=0.1)
         self._meant: Memory[_Meant] = Memory()
         self._pace()
 
     def _pace(self) -> None:
         """Take the steps that the settings give to each optimisation."""
-        steps = self.settings.refine
+        steps, freed = self.settings.refine, tuple(self.settings.free.split(","))
+        let_go: dict[str, Any] = {name: 0.0 for name in ("sex", "age") if name in freed}
         # who asks for fewer steps than usual has no time for another person's
         turns = DISGUISE.turns if steps >= IFADITSettings.refine else 1
-        self.disguise = replace(self.disguise, steps=steps, turns=turns)
+        self.disguise = replace(DISGUISE, steps=steps, turns=turns, **let_go)
         self.finishing = replace(self.finishing, steps=steps * 2 // 3)
         self.restoration = replace(self.restoration, steps=steps * 3 // 2)
-        freed = tuple(self.settings.free.split(","))
         self.casting = replace(USUAL if steps else ONE, free=freed)
-        self.choice = replace(CHOICE, **{name: 0.0 for name in ("sex", "age") if name in freed})
+        self.choice = replace(CHOICE, **let_go)
 
     def parameters(self) -> dict[str, Parameter]:
         freed = {"free": self.settings.free} if self.settings.free else {}

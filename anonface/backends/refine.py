@@ -47,6 +47,7 @@ GAINED = (0.1, 5.0)  # cosine to the original, and nats of the critic's, that st
 NEXT = 4  # in the order, among whom the one is looked for who has the next turn
 AT_ONCE = 4  # people at whom a network looks: on a CPU in two thirds of the time of one after the other
 SELDOM = 2  # the parser looks at one step, the critic at the next: each costs half of what the generator does
+RARELY = 4  # a classifier of sex and age looks at one step in so many, and costs as much as both
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
 EXPRESSIVE = (EYES[:16], EYES[16:], LIPS, INNER_LIPS)  # rows of the mesh: the rims of the eyes and of the mouth
 GAZE_GRID = 64  # cells along the side on which eyes and mouth are compared
@@ -69,7 +70,8 @@ class RefineParams:
     one, until the cosine is that of a ``stranger``, and ``common`` from the other, until it is what may be ``shared``;
     ``itself`` holds there what tells the chosen one from the others, ``person`` does in the code. The last four grow
     over the first ``rising`` steps: a face fits first. ``conditions`` holds the code's kept coordinates, sex, age and
-    skin tone, which weigh little in the cosine but much to the eye, the first ``sex`` times as much as the others.
+    skin tone, which weigh little in the cosine but much to the eye, the first ``coded`` times as much as the others;
+    ``sex`` and ``age`` are what a classifier of these alone sees, as in the choice.
     ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile.
     ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from an iris, or
     lips from teeth; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid, ``hues`` on a
@@ -102,7 +104,9 @@ class RefineParams:
     person: float = 240.0
     rising: int = 4
     conditions: float = 60.0
-    sex: float = 10.0
+    coded: float = 10.0
+    sex: float = 5.0
+    age: float = 40.0
     colour: float = 8.0
     landmarks: float = 800.0
     expression: float = 480.0
@@ -135,7 +139,9 @@ RESTORE = RefineParams(
     itself=0,
     person=0,
     conditions=10,
-    sex=SEX,
+    coded=SEX,
+    sex=0,
+    age=0,
     colour=2.0,
     landmarks=80,
     expression=80,
@@ -176,8 +182,8 @@ class ChoiceParams:
     seen: float = 2000.0
     stranger: float = 0.05
     apart: float = 2400.0
-    sex: float = 400.0
-    age: float = 400.0
+    sex: float = 200.0
+    age: float = 1200.0
 
 
 CHOICE = ChoiceParams()
@@ -228,6 +234,7 @@ class Scene:
         self.skin, self.parsed = skin_of(self.mesh, params.side), eyes.parser(self.face)
         # of the photo itself, by each member of the critic
         self.levels = torch.stack([self.opinion(self.face, member) for member in range(Critic.MEMBERS)])
+        self.seems = eyes.apparent(self.face)[0]
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
         # what of a chosen one is nobody else's, by codes and in the recognizer's eyes
@@ -300,7 +307,7 @@ class Scene:
         seen, not_face, worn = zip(*map(self.seen, toned, parsed.split(1)), strict=True)
         shown = [composite(self.face, *layers) for layers in zip(toned, seen, strict=True)]
         codes, looks = _in_turn(eyes.encoder, shown), _in_turn(lambda some: eyes.recognizer(some, frames), shown)
-        seems, opinions = _in_turn(eyes.apparent, [self.face, *shown[:count]]), _in_turn(self.opinion, shown[:count])
+        seems, opinions = _in_turn(eyes.apparent, shown[:count]), _in_turn(self.opinion, shown[:count])
         scores, self.begun = [], []
         for i, w in enumerate(people):
             found = mesh_in_crop(eyes.landmarks, toned[i])
@@ -310,7 +317,7 @@ class Scene:
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()
             score = score + choice.odd * latents.to_u(w[:, SHAPED])[..., :ODD].square().mean()
-            score = score + otherwise(seems[1 + i], seems[0], choice)
+            score = score + otherwise(seems[i], self.seems, choice)
             alike, known = (
                 F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (looks[i], self.known[0]))
             )
@@ -432,7 +439,9 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
             loss = loss + rise * (shunned * (known - least).clamp_min(0)).sum()
             if scene.itself is not None:
                 loss = loss + rise * params.itself * (1 - F.cosine_similarity(seen, scene.itself)).sum()
-        loss = loss + params.conditions * apparent(code, target, params.sex).mean()
+        loss = loss + params.conditions * apparent(code, target, params.coded).mean()
+        if (params.sex or params.age) and step % RARELY == 1:
+            loss = loss + RARELY * otherwise(eyes.apparent(shown)[0], scene.seems, params)
         loss = loss + scene.misfit(render, toned)
         loss = loss + params.stay * change.square().mean()
         optimiser.zero_grad()
@@ -453,13 +462,13 @@ def apparent(codes: Tensor, wanted: Tensor, sex: float = SEX) -> Tensor:
     return off.sum(1) + (sex - 1) * off[:, CONDITIONS["sex"]].sum(1)
 
 
-def otherwise(seems: Tensor, photo: Tensor, choice: ChoiceParams) -> Tensor:
-    """How much less somebody looks of the photo's sex, and how much older or younger, than is tolerated; each told as
-    the logit of "male" and years, [2]."""
+def otherwise(seems: Tensor, photo: Tensor, params: RefineParams | ChoiceParams) -> Tensor:
+    """How much less than surely somebody looks of the photo's sex, and how much older or younger than is tolerated;
+    each told as the logit of "male" and years, [2]."""
     (sex, age), (wanted, years) = seems, photo
-    wanted = wanted.clamp(-CERTAIN, CERTAIN)
-    doubt = (wanted.sign() * (wanted - sex)).clamp_min(0)  # who looks it more than the photo is welcome
-    return choice.sex * doubt.square() + choice.age * (((age - years).abs() - AS_OLD).clamp_min(0) / 10).square()
+    # however little the photo shows of it: what is between does not look like either
+    doubt = (CERTAIN - torch.where(wanted > 0, sex, -sex)).clamp_min(0)
+    return params.sex * doubt.square() + params.age * (((age - years).abs() - AS_OLD).clamp_min(0) / 10).square()
 
 
 def expression(mesh: Tensor) -> Tensor:
