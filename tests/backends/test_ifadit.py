@@ -90,6 +90,9 @@ def test_what_is_freed_is_known_to_the_header_and_mirrored_by_some_keys(backend)
     assert backend.under({"free": "age,sex"}).parameters() == {"refine": 8, "free": "sex,age"}
     # a header that says nothing of freed conditions has none, whatever this engine frees
     assert backend.under({"free": "sex"}).under({"refine": 2}).parameters() == {"refine": 2}
+    for weights in ("disguise", "choice"):  # nor does anything hold what is freed
+        young, plain = (getattr(backend.under(settings), weights) for settings in ({"free": "age"}, {}))
+        assert young.age == 0 < plain.age and young.sex == plain.sex > 0
     keys = face_keys(16)
     assert torch.equal(backend.keygen(keys).mirror, torch.ones(16, KEPT, dtype=torch.float64))
     mirror = backend.keygen(keys, "age").mirror

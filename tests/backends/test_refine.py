@@ -148,7 +148,7 @@ def read(faces):
 
 # nobody is led anywhere, unless a test says whither
 UNLED = dict.fromkeys(
-    ("leave", "near", "parted", "identity", "shunned", "common", "itself", "person", "conditions"), 0.0
+    ("leave", "near", "parted", "identity", "shunned", "common", "itself", "person", "conditions", "sex", "age"), 0.0
 )
 
 
@@ -324,17 +324,43 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
     zero = {field.name: 0 for field in fields(ChoiceParams)}
     nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
 
-    def best(*looks: tuple[float, float], **weights: float) -> int:
-        """Of people who look so, to a photo of a woman of 40: a logit of sex, and years."""
-        said = iter([(-3.0, 40.0), *looks])
+    def best(*looks: tuple[float, float], photo: tuple[float, float] = (-3.0, 40.0), **weights: float) -> int:
+        """Of people who look so, to the photo, of a woman of 40: a logit of sex, and years."""
+        said = iter([photo, *looks])
         networks = replace(plain_networks(all_face), apparent=lambda faces: torch.tensor([next(said) for _ in faces]))
         scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
         return scene.ranked(people, (), networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))[0]
 
     assert best((1, 40), (-1, 40), sex=1) == 1
     assert best((-3, 40), (-5, 40), sex=1) == best((-5, 40), (-3, 40), sex=1) == 0  # nobody doubts either
+    assert best((-0.5, 40), (-2, 40), photo=(-0.2, 40.0), sex=1) == 1  # who leaves no doubt, though the photo does
+    assert best((0.5, 40), (2, 40), photo=(0.2, 40.0), sex=1) == 1
     assert best((1, 49), (1, 31), (1, 43), age=1) == 2  # three years are none
     assert best((1, 37), (1, 20), (1, 43), age=1) == 0
+
+
+def test_steps_make_somebody_of_the_photo_s_sex_and_age():
+    networks, mask = plain_networks(all_face), torch.ones(1, 1, 64, 64)
+    nothing = RefineParams(side=64, steps=9, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    nothing = replace(nothing, mended=False, face=0, glasses=0, natural=0, stay=0, **UNLED)
+    lighter = torch.zeros(1, 17, 512)
+    lighter[0, 0, 3:6] = 0.4
+
+    def middle(faces) -> torch.Tensor:
+        """How much lighter a face is in the middle."""
+        return faces[:, :, 28:36, 28:36].mean((1, 2, 3)) - faces.mean((1, 2, 3))
+
+    def moved(face, **weights: float) -> float:
+        """By how much steps make lighter there what is as light as everywhere: who is, looks older and more male."""
+        seen = replace(networks, apparent=lambda faces: torch.stack([9 * middle(faces), 40 + 99 * middle(faces)], 1))
+        scene = plain_scene(face, mask, seen, replace(nothing, **weights))
+        w = refine(torch.zeros(1, 17, 512), torch.zeros(1, 448), scene, networks.mapper)
+        return float(middle(scene.drawn(w)[0]))
+
+    man, woman = (networks.generator.synthesize(sign * lighter, 64) for sign in (1, -1))
+    assert moved(man) == moved(woman) == 0
+    assert moved(man, sex=1) > 0.02 and moved(woman, sex=1) < -0.02
+    assert moved(man, age=1) > 0.02 and moved(woman, age=1) < -0.02
 
 
 def test_who_is_chosen_does_not_depend_on_how_many_are_looked_at_at_once(monkeypatch):
