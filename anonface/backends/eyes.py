@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends.recognizer import Recognizer
+from anonface.backends.recognizer import Recognizer, frames
 from anonface.models.apparent import Apparent
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
@@ -51,6 +52,48 @@ def load_eyes(device: torch.device | str = "cpu") -> Eyes:
     for network in (encoder, landmarks, parser, recognizer, apparent):
         network.requires_grad_(False).eval().to(device)
     return Eyes(encoder=encoder, landmarks=landmarks, parser=parser, recognizer=recognizer, apparent=apparent)
+
+
+class Sight:
+    """One aligned face [1, 3, R, R] in [-1, 1], and what eyes see of it: each network looks once, when first asked."""
+
+    def __init__(self, face: Tensor, eyes: Eyes) -> None:
+        self.face, self.eyes = face, eyes
+
+    @cached_property
+    @torch.no_grad()
+    def mesh(self) -> Tensor:
+        """Landmarks [1, 468, 2] in shares of the side."""
+        return mesh_in_crop(self.eyes.landmarks, self.face)
+
+    @cached_property
+    def frames(self) -> Tensor:
+        """Where the recognizer looks, [1, 2, 3]."""
+        return frames(self.mesh)
+
+    @cached_property
+    @torch.no_grad()
+    def parsed(self) -> Tensor:
+        """The parser's logits."""
+        return self.eyes.parser(self.face)
+
+    @cached_property
+    @torch.no_grad()
+    def seems(self) -> Tensor:
+        """Apparent sex, the logit of "male", and age in years: [2]."""
+        return self.eyes.apparent(self.face)[0]
+
+    @cached_property
+    @torch.no_grad()
+    def code(self) -> Tensor:
+        """Identity code [1, 448]."""
+        return self.eyes.encoder(self.face)
+
+    @cached_property
+    @torch.no_grad()
+    def known(self) -> Tensor:
+        """The recognizer's embedding [1, d]."""
+        return self.eyes.recognizer(self.face, self.frames)
 
 
 def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:

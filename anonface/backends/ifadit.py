@@ -27,14 +27,13 @@ from anonface import weights
 from anonface.backends import detail, veil, watermark
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
-from anonface.backends.eyes import load_eyes, mesh_in_crop
+from anonface.backends.eyes import Sight, load_eyes
 from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_generator, load_mapping, sketching
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
-from anonface.backends.mending import mended
+from anonface.backends.mending import in_place, mended
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import FEATURED, ONE, USUAL, cast, strangers
-from anonface.backends.recognizer import frames
 from anonface.backends.refine import (
     CHOICE,
     DISGUISE,
@@ -47,7 +46,6 @@ from anonface.backends.refine import (
     refine,
     refined,
 )
-from anonface.backends.shape import shaped
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError
 from anonface.faces.blend import composite
@@ -222,22 +220,21 @@ class IFADIT:
     def _disguised(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
         code, hidden, given = self.embed(face), self.hide(face, key), face
         face, mask = face.to(self.device), mask.to(self.device)
-        small, cover, mapper = shrink(face, self.resolution), shrink(mask, self.resolution), self.networks.mapper
-        meant = _Meant(code, hidden)
+        sight, mapper, meant = self._sight(face), self.networks.mapper, _Meant(code, hidden)
         if self.settings.refine:
-            meant.own = mapper.to_u(self.latents(small, code.to(small)))
-            people, order, kept, scene = self.ranked(hidden, small, cover)
+            meant.own = mapper.to_u(self.latents(sight.face, code.to(sight.face)))
+            people, order, kept, scene = self.ranked(hidden, sight, shrink(mask, self.resolution))
             w = refined(people, order, kept, scene, mapper)
         else:
-            w = self._cast(hidden, small)[0][0]
+            w = self._cast(hidden, sight)[0][0]
         self._meant.keep(given, key, meant)
-        return self._mended(w, face, mask, key)
+        return self._in_place(w, face, mask, sight, key)
 
-    def ranked(self, hidden: Tensor, face: Tensor, mask: Tensor) -> tuple[list[Tensor], list[int], Tensor, Scene]:
+    def ranked(self, hidden: Tensor, sight: Sight, mask: Tensor) -> tuple[list[Tensor], list[int], Tensor, Scene]:
         """Whom a hidden code casts for a face, latents each, in which order they fit into its place, the code's kept
         coordinates, and the place: what ``refine.refined`` asks for."""
-        people, nobody, kept = self._cast(hidden, face)
-        scene = self._scene(face, mask, self.disguise)
+        people, nobody, kept = self._cast(hidden, sight)
+        scene = self._scene(sight, mask, self.disguise)
         return people, scene.ranked(people, nobody, kept, self.networks.mapper, self.choice), kept, scene
 
     def hide(self, face: Tensor, key: FaceKey) -> Tensor:
@@ -298,13 +295,14 @@ class IFADIT:
         target = self._led(code, face, key).to(face)
         added = COMPENSATION.unpacked(more, key)
         if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's
-            return self._mended(self._stranger(target, face, mask), face, mask)
+            sight = self._sight(face)
+            return self._in_place(self._stranger(target, face, mask, sight), face, mask, sight)
         w = self.latents(watermark.without(face), target)
         if self.compensates and added is not None:
             w = self._compensated(self.networks.mapper.to_u(w), added)
         if self.settings.refine and more.error > CLEAR:
-            small, cover = shrink(face, self.resolution), shrink(mask, self.resolution)
-            w = refine(w, target, self._scene(small, cover, self.restoration), self.networks.mapper)
+            scene = self._scene(self._sight(face), shrink(mask, self.resolution), self.restoration)
+            w = refine(w, target, scene, self.networks.mapper)
         picture = self._drawn(w, face, mask)
         missing = detail.heard(rest, face.shape[-1], watermark.is_grey(face), key)
         if self.compensates and missing is not None:
@@ -312,24 +310,22 @@ class IFADIT:
         return picture.clamp(-1, 1)
 
     @torch.no_grad()
-    def _stranger(self, hidden: Tensor, face: Tensor, mask: Tensor) -> Tensor:
+    def _stranger(self, hidden: Tensor, face: Tensor, mask: Tensor, sight: Sight) -> Tensor:
         """Latents of whom a wrong key shows: who looks like a photo in the seen face's place, of its sex and about its
         age, and unlike that face.
 
         That has the original's surroundings: who looks like the one often looks like the other.
         """
-        networks, small, cover = self.networks, shrink(face, self.resolution), shrink(mask, self.resolution)
-        where = frames(mesh_in_crop(networks.landmarks, small))
-        known, parsed, people = networks.recognizer(small, where), networks.parser(small), []
-        seems, choice = networks.apparent(small)[0], self.choice
-        for code, features in zip(*strangers(hidden, KEPT, small, networks, self.keygen.mapping), strict=True):
+        networks, small, cover = self.networks, sight.face, shrink(mask, self.resolution)
+        choice, people = self.choice, []
+        for code, features in zip(*strangers(hidden, KEPT, sight, networks, self.keygen.mapping), strict=True):
             w = self.latents(watermark.without(face), code[None])
             w[:, :FEATURED] += features
-            placed = mended(networks.generator.synthesize(w, self.resolution), small, cover, networks, features=True)
+            placed = mended(networks.generator.synthesize(w, self.resolution), small, cover, sight, features=True)
             shown = composite(small, placed, cover)
-            alike = F.cosine_similarity(networks.recognizer(shown, where), known).clamp_min(0).sum()
-            worn = in_mask(new_glasses(networks.parser(shown), parsed), cover, cover)
-            other = otherwise(networks.apparent(shown)[0], seems, choice) / choice.natural
+            alike = F.cosine_similarity(networks.recognizer(shown, sight.frames), sight.known).clamp_min(0).sum()
+            worn = in_mask(new_glasses(networks.parser(shown), sight.parsed), cover, cover)
+            other = otherwise(networks.apparent(shown)[0], sight.seems, choice) / choice.natural
             likely = within(networks.critic(shown), cover).sum() - UNLIKE * alike - BARE * worn - other
             people.append((float(likely), w))
         return max(people, key=lambda person: person[0])[1]
@@ -365,33 +361,31 @@ class IFADIT:
         codes = [self.networks.encoder(face[None].to(self.device)) for face in faces]
         return F.normalize(torch.cat(codes).cpu().double(), dim=1)
 
-    def _scene(self, face: Tensor, mask: Tensor, params: RefineParams) -> Scene:
+    def _sight(self, face: Tensor) -> Sight:
+        return Sight(shrink(face, self.resolution), self.networks)
+
+    def _scene(self, sight: Sight, mask: Tensor, params: RefineParams) -> Scene:
         networks = self.networks
         critic = networks.critic if params.natural else None
-        return Scene(face, mask, networks, networks.sketch, params, critic)
+        return Scene(sight, mask, networks.sketch, params, critic)
 
     def latents(self, face: Tensor, code: Tensor) -> Tensor:
         """M(z, E_Attr(X)) for one face."""
         with torch.no_grad():
             return self.networks.mapper(code.float(), self.attributes(face))
 
-    def _cast(self, hidden: Tensor, face: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    def _cast(self, hidden: Tensor, sight: Sight) -> tuple[list[Tensor], list[Tensor], Tensor]:
         """People, nobody, and the hidden code's kept coordinates with 0 for the rest."""
-        kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(face)
-        people = cast(hidden, face, self.latents(face, kept), self.networks, self.keygen.mapping, self.casting)
+        kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(sight.face)
+        people = cast(hidden, sight, self.latents(sight.face, kept), self.networks, self.keygen.mapping, self.casting)
         return *people, kept
 
     def _drawn(self, w: Tensor, face: Tensor, mask: Tensor) -> Tensor:
         return match_tones(self._render(w, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
 
     @torch.no_grad()
-    def _mended(self, w: Tensor, face: Tensor, mask: Tensor, key: FaceKey | None = None) -> Tensor:
-        """The face of latents in the photo's place, in the shape that a key says; without one it is a stranger's."""
-        render = self._render(w, face.shape[-1])
-        if key is not None:
-            mesh = mesh_in_crop(self.networks.landmarks, shrink(face, self.resolution))
-            render = shaped(render, mesh, key)
-        return mended(render, face, mask, self.networks, features=key is None).clamp(-1, 1).cpu()
+    def _in_place(self, w: Tensor, face: Tensor, mask: Tensor, sight: Sight, key: FaceKey | None = None) -> Tensor:
+        return in_place(self._render(w, face.shape[-1]), face, mask, sight, key)
 
     @torch.no_grad()
     def _render(self, w: Tensor, side: int) -> Tensor:

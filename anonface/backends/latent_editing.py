@@ -27,15 +27,14 @@ from anonface.backends import detail, published, watermark
 from anonface.backends.arena import keep_large_buffers
 from anonface.backends.base import Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
-from anonface.backends.eyes import Eyes, load_eyes, mesh_in_crop
+from anonface.backends.eyes import Eyes, Sight, load_eyes
 from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping, sketching
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
-from anonface.backends.mending import mended
+from anonface.backends.mending import in_place
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import USUAL, likeliest
 from anonface.backends.refine import DISGUISE, ChoiceParams, Draw, Scene
-from anonface.backends.shape import shaped
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey
@@ -178,21 +177,22 @@ class LatentEditingBackend(published.WithoutSettings):
         self._said.keep(face, key, ())  # what is said of it is found anew
         if self.casting is None:
             return self._drawn(self.networks.disguise(codes, self._vectors(key)), features, image, cover)
-        hidden = self._tried(self.casting, codes, features, image, cover, key)
-        return self._mended(self.casting, hidden, features, image, cover, key)
+        sight = Sight(shrink(image, SIDE), self.casting.eyes)
+        hidden = self._tried(self.casting, codes, features, sight, cover, key)
+        return in_place(self._render(hidden, features, cover), image, cover, sight, key)
 
     def _tried(
-        self, casting: Casting, codes: Tensor, features: Features, image: Tensor, mask: Tensor, key: FaceKey
+        self, casting: Casting, codes: Tensor, features: Features, sight: Sight, mask: Tensor, key: FaceKey
     ) -> Tensor:
         """Codes of somebody else: of the people for whom the key may stand, who looks right in the photo."""
-        networks, small, cover = self.networks, shrink(image, SIDE), shrink(mask, SIDE)
-        kept = F.pad((seen := self.looks(small))[:, :KEPT], (0, seen.shape[1] - KEPT))
+        networks, cover, seen = self.networks, shrink(mask, SIDE), sight.code
+        kept = F.pad(seen[:, :KEPT], (0, seen.shape[1] - KEPT))
         own = torch.from_numpy(key.normal("person", seen.shape[1] - KEPT)).to(seen)
         share = (1 - kept.square().sum()).clamp_min(0).sqrt()
         person = kept + share * F.pad(F.normalize(own, dim=0)[None], (KEPT, 0))
-        likely = likeliest(person, small, casting.census, casting.eyes, self.mapping, TRIED)
+        likely = likeliest(person, sight, casting.census, self.mapping, TRIED)
         edits = [self._further(casting.census, codes, style) for style in likely]
-        scene = Scene(small, cover, casting.eyes, self._sketched(features, cover), FITTING, casting.critic)
+        scene = Scene(sight, cover, self._sketched(features, cover), FITTING, casting.critic)
         people = [networks.encoder.to_latents(edit) for edit in edits]
         return edits[scene.ranked(people, (), kept, networks.encoder, AMONG_FEW)[0]]
 
@@ -236,7 +236,9 @@ class LatentEditingBackend(published.WithoutSettings):
         base, features = self._led(image, key)
         codes, cover = self._compensated(base, heard, key), mask.to(self.device)
         if self.casting and heard[0].error < LEGIBLE and COMPENSATION[0].unpacked(heard[0], key) is None:
-            return self._mended(self.casting, codes, features, image, cover)  # another key
+            sight = Sight(shrink(image, SIDE), self.casting.eyes)
+            with torch.no_grad():  # another key
+                return in_place(self._render(codes, features, cover), image, cover, sight, None)
         picture = self._drawn(codes, features, image, cover)
         missing = detail.heard((slow, fine), face.shape[-1], grey, key)
         if missing is not None:
@@ -265,22 +267,6 @@ class LatentEditingBackend(published.WithoutSettings):
     @torch.no_grad()
     def _drawn(self, codes: Tensor, features: Features, face: Tensor, mask: Tensor) -> Tensor:
         return match_tones(self._render(codes, features, mask), face, mask).clamp(-1, 1).cpu()
-
-    @torch.no_grad()
-    def _mended(
-        self,
-        casting: Casting,
-        codes: Tensor,
-        features: Features,
-        face: Tensor,
-        mask: Tensor,
-        key: FaceKey | None = None,
-    ) -> Tensor:
-        """The face of codes in the photo's place, in the shape that a key says; without one it is a stranger's."""
-        render = self._render(codes, features, mask)
-        if key is not None:
-            render = shaped(render, mesh_in_crop(casting.eyes.landmarks, shrink(face, SIDE)), key)
-        return mended(render, face, mask, casting.eyes, features=key is None).clamp(-1, 1).cpu()
 
     def _render(self, codes: Tensor, features: Features, mask: Tensor) -> Tensor:
         side = mask.shape[-1]

@@ -13,35 +13,46 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anonface.backends.eyes import Eyes, mesh_in_crop
+from anonface.backends.eyes import Sight
 from anonface.backends.looks import shrink
+from anonface.backends.shape import shaped
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS, NOSE
+from anonface.keys import FaceKey
 from anonface.models.face_parser import like_odds
 
-SIDE = 256  # px at which it is told what is face
 REACH = 5  # px by which more is kept than is no face
 FEATURES = (BROWS[:10], BROWS[10:], EYES[:16], EYES[16:], LIPS, NOSE)  # rows of the mesh
 NEAR = 0.025  # of the side: skin that goes with a feature
 BORDER = 5  # px: the side of the square over which the rim is averaged, three times
 
 
-def mended(render: Tensor, face: Tensor, mask: Tensor, eyes: Eyes, features: bool = False) -> Tensor:
+def in_place(render: Tensor, face: Tensor, mask: Tensor, sight: Sight, key: FaceKey | None) -> Tensor:
+    """A render in the photo's place as it is shown: in the shape that a key says, mended; without a key a stranger's,
+    beside whom features may stay. Arguments as of :func:`mended`."""
+    if key is not None:
+        render = shaped(render, sight.mesh, key)
+    return mended(render, face, mask, sight, features=key is None).clamp(-1, 1).cpu()
+
+
+def mended(render: Tensor, face: Tensor, mask: Tensor, sight: Sight, features: bool = False) -> Tensor:
     """A render in the photo's tones, with the photo's skin where it shows no face.
 
     Args:
         render: somebody else's face [1, 3, R, R] in about [-1, 1].
         face: the aligned photo, like it.
         mask: soft mask [1, 1, R, R] in 0..1 where the render is to be seen.
+        sight: the photo in the px at which it is told what is face.
         features: whether the photo's features may stay as well: those of a face that is not the original's.
 
     Returns:
         [1, 3, R, R].
     """
-    side, small, cover = render.shape[-1], shrink(face, SIDE), shrink(mask, SIDE)
-    skin = torch.ones_like(cover) if features else skin_of(mesh_in_crop(eyes.landmarks, small), SIDE)
-    odds = like_odds(eyes.parser(match_tones(shrink(render, SIDE), small, cover)), eyes.parser(small))
-    kept = F.interpolate(skin_kept(odds, skin, cover), (side, side), mode="bilinear", antialias=side < SIDE)
+    side, fine, small = render.shape[-1], sight.face.shape[-1], sight.face
+    cover = shrink(mask, fine)
+    skin = torch.ones_like(cover) if features else skin_of(sight.mesh, fine)
+    odds = like_odds(sight.eyes.parser(match_tones(shrink(render, fine), small, cover)), sight.parsed)
+    kept = F.interpolate(skin_kept(odds, skin, cover), (side, side), mode="bilinear", antialias=side < fine)
     # in the photo's tones once more: what is not seen shall not colour what is
     return torch.lerp(match_tones(render, face, mask * (1 - kept)), face, kept)
 

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.backends.eyes import Eyes
+from anonface.backends.eyes import Sight
 from anonface.backends.keyed_noise import hartley
 from anonface.backends.refine import CERTAIN, Networks
 from anonface.models.census import MARKS, Census, columns
@@ -76,13 +76,13 @@ COMPANY = CastParams(styles=512, likely=12, tried=12)  # of a stranger: among wh
 
 @torch.no_grad()
 def cast(
-    hidden: Tensor, face: Tensor, average: Tensor, networks: Networks, mapping: nn.Module, params: CastParams
+    hidden: Tensor, sight: Sight, average: Tensor, networks: Networks, mapping: nn.Module, params: CastParams
 ) -> tuple[list[Tensor], list[Tensor]]:
     """People whom the generator can draw, likeliest first, as they would stand in the photo, and nobody there.
 
     Args:
         hidden: unit code [1, 448].
-        face: the aligned photo, [1, 3, R, R] in [-1, 1].
+        sight: the aligned photo.
         average: latents [1, n, 512] that draw a face like nobody's in the photo's pose and light.
 
     Returns:
@@ -90,8 +90,8 @@ def cast(
         by exchange: what all people of all keys have in common in this photo.
     """
     census, codes = networks.census, CODE_OF_LATENT[: average.shape[1]]
-    people = census.features(likeliest(hidden, face, census, networks, mapping, params))
-    photo = networks.inversion.to_w(networks.inversion(face)[0])[:, list(codes)]
+    people = census.features(likeliest(hidden, sight, census, mapping, params))
+    photo = networks.inversion.to_w(networks.inversion(sight.face)[0])[:, list(codes)]
     first = sum(code < FEATURED for code in codes)
 
     def placed(person: Tensor, how: Exchange) -> Tensor:
@@ -112,7 +112,7 @@ def exchanged(
 
 
 @torch.no_grad()
-def strangers(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mapping: nn.Module) -> tuple[Tensor, Tensor]:
+def strangers(hidden: Tensor, kept: int, sight: Sight, networks: Networks, mapping: nn.Module) -> tuple[Tensor, Tensor]:
     """People for a wrong key, of whom the mapper is to draw one: in the seen face's own latents, as :func:`cast` has
     it, a stranger would come too near to the original.
 
@@ -120,7 +120,7 @@ def strangers(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mappi
         Unit codes [n, 448], whose first ``kept`` coordinates are the hidden one's, less what people have in common,
         and what is to be added to the first FEATURED of the mapper's latents for each, [n, 512].
     """
-    w = likeliest(hidden, face, networks.census, networks, mapping, COMPANY)
+    w = likeliest(hidden, sight, networks.census, mapping, COMPANY)
     faces = (networks.generator.synthesize(some[:, None], SIDE) for some in w.split(TOGETHER))
     codes = torch.cat([networks.encoder(some) for some in faces])
     wanted = hidden[:, :kept].to(codes).expand(len(codes), -1)
@@ -131,13 +131,10 @@ def strangers(hidden: Tensor, kept: int, face: Tensor, networks: Networks, mappi
 
 
 @torch.no_grad()
-def likeliest(
-    hidden: Tensor, face: Tensor, census: Census, eyes: Eyes, mapping: nn.Module, params: CastParams
-) -> Tensor:
+def likeliest(hidden: Tensor, sight: Sight, census: Census, mapping: nn.Module, params: CastParams) -> Tensor:
     """Styles [tried, 512] of those whom the census lets pass, who stands out most first; see :func:`cast`."""
-    w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(face)
-    seems = eyes.apparent(face)[0]
-    likely = w[strangeness(census(w), census, hidden, seems, params.free).argsort(stable=True)[: params.likely]]
+    w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(sight.face)
+    likely = w[strangeness(census(w), census, hidden, sight.seems, params.free).argsort(stable=True)[: params.likely]]
     out = (census.marked(likely) @ bearing(hidden).to(likely)).argsort(stable=True, descending=True)
     return likely[out[: params.tried]]
 

@@ -17,10 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface.backends.arena import denormals_flushed
-from anonface.backends.eyes import Eyes, mesh_in_crop
+from anonface.backends.eyes import Eyes, Sight, mesh_in_crop
 from anonface.backends.looks import look, luma, schedule, shrink
 from anonface.backends.mending import skin_kept, skin_of
-from anonface.backends.recognizer import frames
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.faces.blend import composite
@@ -210,9 +209,8 @@ class Scene:
     """One photo's face as a new one must fit it: what of it is kept, and how far a render is from that.
 
     Args:
-        face: the aligned photo [1, 3, R, R] in [-1, 1]; its landmarks and blurred colours are kept.
+        sight: the aligned photo, ``params.side`` px a side; its landmarks and blurred colours are kept.
         mask: soft mask [1, 1, R, R] in 0..1, 1 where the render will be seen.
-        eyes: through which is looked.
         draw: latents [1, n, 512], a side and a window to a face [1, 3, side, side] in about [-1, 1], there.
         params: the side in px, and how much each fault counts.
         critic: who tells how natural a face is; without one it is not asked.
@@ -220,23 +218,21 @@ class Scene:
 
     @torch.no_grad()
     def __init__(
-        self, face: Tensor, mask: Tensor, eyes: Eyes, draw: Draw, params: RefineParams, critic: Critic | None = None
+        self, sight: Sight, mask: Tensor, draw: Draw, params: RefineParams, critic: Critic | None = None
     ) -> None:
-        self.eyes, self.draw, self.params, self.critic = eyes, draw, params, critic
-        self.face, self.mask = shrink(face, params.side), shrink(mask, params.side)
+        self.sight, self.eyes, self.draw, self.params, self.critic = sight, sight.eyes, draw, params, critic
+        self.face, self.mask = sight.face, shrink(mask, params.side)
         self.window = Window.around(self.mask)
         self.rendered = self.window.within(torch.ones_like(self.window.of(self.mask)), params.side)
-        self.mesh, self.cells = mesh_in_crop(eyes.landmarks, self.face), _cells(self.face, self.mask)
+        self.mesh, self.cells = sight.mesh, _cells(self.face, self.mask)
         self.shapes, self.contrast = expression(self.mesh), _contrast(self.face)
         self.hues = _hues(self.face, self.mask)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
-        self.frames = frames(self.mesh)
-        self.skin, self.parsed = skin_of(self.mesh, params.side), eyes.parser(self.face)
+        self.skin = skin_of(self.mesh, params.side)
         # of the photo itself, by each member of the critic
         self.levels = torch.stack([self.opinion(self.face, member) for member in range(Critic.MEMBERS)])
-        self.seems = eyes.apparent(self.face)[0]
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
-        self.left, self.known = eyes.encoder(self.face), eyes.recognizer(self.face, self.frames)
+        self.left, self.known = sight.code, sight.known
         # what of a chosen one is nobody else's, by codes and in the recognizer's eyes
         self.person: Tensor | None = None
         self.itself: Tensor | None = None
@@ -265,9 +261,9 @@ class Scene:
         tells kinds apart (``parsed``, unless it is still to be asked), and how much more glasses are, both in nats a
         pixel of the mask."""
         parsed = self.eyes.parser(toned) if parsed is None else parsed
-        odds = like_odds(parsed, self.parsed)
+        odds = like_odds(parsed, self.sight.parsed)
         seen = self.mask * (1 - skin_kept(odds, self.skin, self.mask)) if self.params.mended else self.mask
-        faults = F.softplus(-odds), new_glasses(parsed, self.parsed)
+        faults = F.softplus(-odds), new_glasses(parsed, self.sight.parsed)
         not_face, worn = (in_mask(fault, seen, self.mask) for fault in faults)
         return seen, not_face, worn
 
@@ -301,7 +297,7 @@ class Scene:
         Who would bring hair or glasses into the mask, or must be bent much, comes late so rather than corrected. From
         then on a face that is refined leaves what they all have in common as well.
         """
-        eyes, frames, count = self.eyes, self.frames, len(people)
+        eyes, frames, count = self.eyes, self.sight.frames, len(people)
         renders, toned = zip(*(self.drawn(w) for w in (*people, *nobody)), strict=True)
         parsed = _in_turn(eyes.parser, toned)
         seen, not_face, worn = zip(*map(self.seen, toned, parsed.split(1)), strict=True)
@@ -317,7 +313,7 @@ class Scene:
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()
             score = score + choice.odd * latents.to_u(w[:, SHAPED])[..., :ODD].square().mean()
-            score = score + otherwise(seems[i], self.seems, choice)
+            score = score + otherwise(seems[i], self.sight.seems, choice)
             alike, known = (
                 F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (looks[i], self.known[0]))
             )
@@ -434,14 +430,14 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
         if scene.person is not None:
             loss = loss + rise * params.person * (1 - F.cosine_similarity(code, scene.person)).sum()
         if params.shunned or params.common or params.itself:
-            seen = eyes.recognizer(shown, scene.frames)
+            seen = eyes.recognizer(shown, scene.sight.frames)
             known = F.cosine_similarity(seen, scene.known)
             loss = loss + rise * (shunned * (known - least).clamp_min(0)).sum()
             if scene.itself is not None:
                 loss = loss + rise * params.itself * (1 - F.cosine_similarity(seen, scene.itself)).sum()
         loss = loss + params.conditions * apparent(code, target, params.coded).mean()
         if (params.sex or params.age) and step % RARELY == 1:
-            loss = loss + RARELY * otherwise(eyes.apparent(shown)[0], scene.seems, params)
+            loss = loss + RARELY * otherwise(eyes.apparent(shown)[0], scene.sight.seems, params)
         loss = loss + scene.misfit(render, toned)
         loss = loss + params.stay * change.square().mean()
         optimiser.zero_grad()

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.backends.eyes import Eyes, mesh_in_crop
+from anonface.backends.eyes import Eyes, Sight, mesh_in_crop
 from anonface.backends.ifadit import IFADIT
 from anonface.backends.persona import FEATURED, exchanged, strangeness
 from anonface.backends.refine import refine
@@ -134,7 +134,7 @@ def _refined(backend: IFADIT, rng: torch.Generator) -> dict[str, Tensor]:
     photo, mask = _photographed(makers, rng)
     key = draw_keys(mapping, 1, rng, backend.flow.params)
     hidden = backend.flow(backend.embed(photo), FlowKey(key.k.double(), key.mix.double()))
-    people, order, kept, scene = backend.ranked(hidden, photo, mask)
+    people, order, kept, scene = backend.ranked(hidden, Sight(photo, networks), mask)
     with torch.no_grad():
         pictures = [_placed(makers, networks.inversion.to_w(networks.inversion(photo)[0]), photo, mask)]
     scene.take(order[0])

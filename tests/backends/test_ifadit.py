@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from anonface.backends.base import build
+from anonface.backends.eyes import Sight
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit import CLEAR, IFADIT, IFADITSettings, KeyGen
 from anonface.backends.message import LEGIBLE
@@ -65,7 +66,7 @@ def test_results_have_the_crops_size(backend, faces, masks):
 
 def test_the_key_shapes_a_new_face_and_no_strangers(backend, faces, masks, monkeypatch):
     fast, (key, other), said = backend.under({"refine": 0}), face_keys(2), []
-    monkeypatch.setattr("anonface.backends.ifadit.shaped", lambda render, mesh, key: said.append(key) or render)
+    monkeypatch.setattr("anonface.backends.mending.shaped", lambda render, mesh, key: said.append(key) or render)
     plain = fast.anonymize(faces[:1], masks[:1], [key])
     assert said == [key]
     shown = marked(fast, faces[:1], masks[:1], key)
@@ -151,7 +152,7 @@ def test_a_wrong_keys_stranger_wears_no_glasses_that_nobody_wore(backend, faces,
         looks = itertools.count()
         said = lambda logits, photo: torch.full_like(logits[:, 0], 9.0 * (next(looks) != bare))  # noqa: E731
         monkeypatch.setattr("anonface.backends.ifadit.new_glasses", said)
-        return backend._stranger(hidden, faces[:1], masks[:1])
+        return backend._stranger(hidden, faces[:1], masks[:1], Sight(faces[:1], backend.networks))
 
     assert not torch.equal(shown(0), shown(1)) and torch.equal(shown(1), shown(1))
 
@@ -168,7 +169,7 @@ def test_a_wrong_keys_stranger_is_of_the_seen_faces_sex_and_age(backend, faces, 
             return torch.tensor(1e5 * (next(looks) != alike))
 
         monkeypatch.setattr("anonface.backends.ifadit.otherwise", said)
-        return backend._stranger(hidden, faces[:1], masks[:1])
+        return backend._stranger(hidden, faces[:1], masks[:1], Sight(faces[:1], backend.networks))
 
     assert not torch.equal(shown(0), shown(1)) and torch.equal(shown(1), shown(1))
 

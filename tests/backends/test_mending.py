@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from anonface.backends.eyes import Eyes, load_eyes, mesh_in_crop
+from anonface.backends.eyes import Eyes, Sight, load_eyes, mesh_in_crop
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.mending import mended, skin_kept, skin_of
 from anonface.backends.tones import match_tones
@@ -62,19 +62,19 @@ def test_a_face_that_is_all_face_is_only_toned_and_a_strand_gives_way(eyes, face
         return logits
 
     naive = replace(eyes, parser=parse)
-    clean = mended(render.clamp_min(-0.5), face.clamp_min(-0.5), mask, naive)
+    clean = mended(render.clamp_min(-0.5), face.clamp_min(-0.5), mask, Sight(face.clamp_min(-0.5), naive))
     assert torch.allclose(clean, match_tones(render.clamp_min(-0.5), face.clamp_min(-0.5), mask))
-    strand = render.clone()
+    strand, sight = render.clone(), Sight(face, naive)
     strand[:, :, 130:200, 66:74] = -1.0
-    healed = mended(strand, face, mask, naive)
+    healed = mended(strand, face, mask, sight)
     where = np.s_[:, :, 140:190, 68:72]
     assert float((healed[where] - face[where]).abs().max()) < 0.02
     dark = render.clone()
     dark[:, :, 116:124] = -1.2  # across the eyes
-    hidden, shown = (mended(dark, face, mask, naive, features) for features in (False, True))
+    hidden, shown = (mended(dark, face, mask, sight, features) for features in (False, True))
     across = np.s_[:, :, 119:121, 90:170]
     assert (
         float((shown[across] - face[across]).abs().max()) < 0.02 < float((hidden[across] - face[across]).abs().mean())
     )
-    small = mended(*(torch.nn.functional.interpolate(x, (128, 128)) for x in (strand, face, mask)), naive)
+    small = mended(*(torch.nn.functional.interpolate(x, (128, 128)) for x in (strand, face, mask)), sight)
     assert small.shape == (1, 3, 128, 128)

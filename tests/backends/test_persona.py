@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from anonface.backends.eyes import Sight
 from anonface.backends.ifadit import IFADIT
 from anonface.backends.persona import (
     FEATURED,
@@ -66,7 +67,8 @@ def average(backend: IFADIT) -> torch.Tensor:
 
 def people(backend: IFADIT, hidden: torch.Tensor, shown: torch.Tensor, params: CastParams = FEW) -> torch.Tensor:
     """Latents of those who are cast, [n, 17, 512]."""
-    return torch.cat(cast(hidden, shown, average(backend), backend.networks, backend.keygen.mapping, params)[0])
+    sight, mapping = Sight(shown, backend.networks), backend.keygen.mapping
+    return torch.cat(cast(hidden, sight, average(backend), backend.networks, mapping, params)[0])
 
 
 def test_a_code_always_casts_the_same_people_and_another_code_others(backend):
@@ -105,8 +107,8 @@ def test_an_average_face_takes_as_much_of_the_photos_place_as_an_exchange_says(b
 
 
 def test_strangers_keep_what_the_code_keeps_and_are_others_under_another_code(backend):
-    shown, mapping = face(backend, 5), backend.keygen.mapping
-    first, again, other = (strangers(code(n), KEPT, shown, backend.networks, mapping) for n in (1, 1, 2))
+    sight, networks, mapping = Sight(face(backend, 5), backend.networks), backend.networks, backend.keygen.mapping
+    first, again, other = (strangers(code(n), KEPT, sight, networks, mapping) for n in (1, 1, 2))
     assert torch.equal(first[0], again[0]) and torch.allclose(first[0].norm(dim=1), torch.ones(len(first[0])))
     assert torch.allclose(first[0][:, :KEPT].double(), code(1)[:, :KEPT].expand(len(first[0]), -1), atol=1e-6)
     alike = first[0][:, KEPT:] @ torch.cat([first[0], other[0]])[:, KEPT:].T
@@ -116,8 +118,9 @@ def test_strangers_keep_what_the_code_keeps_and_are_others_under_another_code(ba
 
 
 def test_nobody_stands_there_without_features_whatever_the_key(backend):
-    shown, networks = face(backend, 5), backend.networks
-    cast_by = [cast(code(n), shown, average(backend), networks, backend.keygen.mapping, FEW) for n in (1, 2)]
+    networks, mapping = backend.networks, backend.keygen.mapping
+    sight = Sight(face(backend, 5), networks)
+    cast_by = [cast(code(n), sight, average(backend), networks, mapping, FEW) for n in (1, 2)]
     (there, nobody), (others, same) = cast_by
     assert len(nobody) == len(FEW.exchanges) and torch.equal(torch.cat(nobody), torch.cat(same))
     assert not torch.equal(torch.cat(there), torch.cat(others))
@@ -141,7 +144,7 @@ def test_two_codes_people_stand_out_in_two_ways(backend):
     assert torch.equal(bearing(otherwise), ways[1])  # whom all keys keep does not tell them apart
     shown, params = face(backend, 5), CastParams(styles=512, likely=64, tried=8)
     with torch.inference_mode():
-        cast_by = [likeliest(code(n), shown, census, backend.networks, mapping, params) for n in (1, 2, 3)]
+        cast_by = [likeliest(code(n), Sight(shown, backend.networks), census, mapping, params) for n in (1, 2, 3)]
     out = torch.stack([census.marked(people).mean(0) for people in cast_by]) @ ways[1:4].float().T
     assert out.argmax(1).tolist() == [0, 1, 2]  # each his own way
 

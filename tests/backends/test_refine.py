@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from anonface.backends import refine as refinement
+from anonface.backends.eyes import Sight
 from anonface.backends.refine import (
     EXPRESSIVE,
     GAINED,
@@ -153,7 +154,7 @@ UNLED = dict.fromkeys(
 
 
 def plain_scene(face, mask, networks, params) -> Scene:
-    return Scene(face, mask, networks, networks.generator.synthesize, params)
+    return Scene(Sight(face, networks), mask, networks.generator.synthesize, params)
 
 
 def test_teeth_in_a_closed_mouth_count_as_gaze_does_though_no_landmark_moves(monkeypatch):
@@ -235,7 +236,7 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
     people[0][0, 0, 3], people[1][0, 0, 3] = -0.9, 0.2
 
     def scene(params, critic) -> Scene:
-        return Scene(face, mask, networks, networks.generator.synthesize, params, critic)
+        return Scene(Sight(face, networks), mask, networks.generator.synthesize, params, critic)
 
     def best(critic, people=people, **weights: float) -> int:
         choice = ChoiceParams(**(zero | weights))
@@ -264,7 +265,7 @@ def test_steps_ask_the_critic_s_members_in_turn():
         return faces[:, 0] if member == 0 else -faces[:, 0]
 
     params = RefineParams(side=64, steps=8, natural=1, **UNLED)
-    scene = Scene(face, mask, networks, networks.generator.synthesize, params, opinion)
+    scene = Scene(Sight(face, networks), mask, networks.generator.synthesize, params, opinion)
     begun = len(asked)
     refine(torch.zeros(1, 17, 512), torch.zeros(1, 448), scene, networks.mapper)
     assert asked[begun:] == [0, 1, 0, 1]
@@ -412,7 +413,7 @@ def test_what_is_to_be_expected_of_somebody_is_the_verdict_before_any_step_less_
     people = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
     taste = lambda faces, member: 10 * F.avg_pool2d(faces[:, 0] - 0.2, 4).abs().neg()  # noqa: E731  # who likes the photo
     params = RefineParams(side=64)
-    scene = Scene(face, mask, networks, networks.generator.synthesize, params, taste)
+    scene = Scene(Sight(face, networks), mask, networks.generator.synthesize, params, taste)
     scene.ranked(people, (), networks.encoder(face), networks.mapper)
     for i, w in enumerate(people):
         gained = np.subtract(scene.verdict(w), scene.expected(i))
