@@ -164,8 +164,8 @@ def test_a_wrong_keys_stranger_is_of_the_seen_faces_sex_and_age(backend, faces, 
         """Who is shown where all strangers but one are said to look otherwise than the face that is seen."""
         looks, own = itertools.count(), backend.networks.apparent(faces[:1])[0]
 
-        def said(seems, photo, choice):
-            assert choice.sex and choice.age and torch.equal(photo, own) and not torch.equal(seems, own)
+        def said(seems, photo, params):
+            assert params.sex and params.age and torch.equal(photo, own) and not torch.equal(seems, own)
             return torch.tensor(1e5 * (next(looks) != alike))
 
         monkeypatch.setattr("anonface.backends.ifadit.otherwise", said)
