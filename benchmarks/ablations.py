@@ -8,6 +8,9 @@ Each variant is trained in RUN/ablations and goes on where it was stopped.
 serves). What is judged are the papers' systems alone: the key is its own person, the edit is the editor's, nothing is
 said in a watermark, and recovery encodes the anonymized photo anew.
 
+`ifadit` goes on with the shipped flow through renders (phase II), and is judged the same way: whom M draws of the
+hidden code is shown, and the way back is C's and the flow's. RUN holds its faces.
+
 `flow` is judged on the identity codes of the photos. What is seen of a hidden code differs from it as another photo of
 a person differs from this one, so PHOTOS needs identities.csv; a split does, too.
 """
@@ -21,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -28,16 +32,19 @@ from torch import Tensor, nn
 
 from anonface import weights
 from anonface.backends.generator import load_mapping
+from anonface.backends.ifadit import IFADIT
 from anonface.backends.latent_editing import EDITORS, LatentEditingBackend
+from anonface.backends.looks import shrink
 from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
 from anonface.evaluation.run import evaluate
 from anonface.evaluation.trials import ANONYMIZED, LANDMARKS, RANDOM, RIGHT, TWO_KEYS, Plan, in_the_face
 from anonface.keys import FaceKey
+from anonface.models.attributes import IdentityCompensation
 from anonface.models.identity import IdentityEncoder
 from anonface.models.latent_editing import FaceEditor
 from anonface.pipeline import Engine
 from anonface.training.data import draw_keys
-from anonface.training.ifadit import FlowWarmUp
+from anonface.training.ifadit import FlowWarmUp, PhaseTwo
 from anonface.training.loop import LoopSettings, Objective, Then, train
 from anonface.training.reading import ReadEditing
 from anonface.training.run import RECIPES, Request
@@ -101,6 +108,38 @@ class Family(ABC):
         """What its networks do on the photos, one text a column."""
 
 
+@dataclass(frozen=True)
+class Seen:
+    """The photos on which a system is judged from pixels, under how many keys each, and who judges."""
+
+    photos: Path
+    split: str
+    limit: int
+    keys: int
+    judges: Judges
+    originals: list[Original]
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "original", "two keys", "right key", "wrong key", "PSNR hidden / right", "landmarks", "sex kept"
+    )  # fmt: skip
+
+    def cells(self, engine: Engine) -> list[str]:
+        plan = Plan(keys=self.keys, recover_keys=1)
+        some = {"split": self.split, "limit": self.limit, "judges": self.judges, "originals": self.originals}
+        report = evaluate(engine, self.photos, plan, **some)  # type: ignore[arg-type]  # argparse knows the splits
+        values = {measure: [value for _, _, value in rows] for measure, rows in report.samples.items()}
+        mean = lambda measure: statistics.fmean(v for v in values[measure] if v == v)  # noqa: E731
+        matched = lambda measure: sum(v < 0.6 for v in values[measure]) / len(values[measure])  # noqa: E731
+        sex = next(measure for measure in values if measure.startswith("apparent sex kept, by faceres"))
+        return [
+            *(f"{mean(measure):.3f} ({matched(measure):.0%})" for measure in (ANONYMIZED, TWO_KEYS, RIGHT)),
+            f"{mean(RANDOM):.3f}",
+            " / ".join(f"{mean(in_the_face('psnr', measure)):.1f}" for measure in (ANONYMIZED, RIGHT)),
+            f"{mean(LANDMARKS):.2f}",
+            f"{mean(sex):.0%}",
+        ]
+
+
 # --- DBAF and HFORD --------------------------------------------------------------------------------------------------
 
 
@@ -138,13 +177,8 @@ class Editing(Family):
     name: str
     recipe: ReadEditing
     settings: LoopSettings
-    photos: Path
-    split: str
-    limit: int
-    keys: int
-    judges: Judges
-    originals: list[Original]
-    columns = ("original", "two keys", "right key", "wrong key", "PSNR hidden / right", "landmarks", "sex kept")
+    seen: Seen
+    columns = Seen.columns
     variants = (
         Variant("all of it"),
         Variant("two stages", staged=True),
@@ -170,20 +204,79 @@ class Editing(Family):
         engine = Engine(self.name, device="cpu")
         looks = engine.backend.looks  # type: ignore[attr-defined]  # the backend of this name has them
         engine.backend = Silent(self.name, objective.editing.networks, load_mapping(), looks)
-        plan = Plan(keys=self.keys, recover_keys=1)
-        some = {"split": self.split, "limit": self.limit, "judges": self.judges, "originals": self.originals}
-        report = evaluate(engine, self.photos, plan, **some)  # type: ignore[arg-type]  # argparse knows the splits
-        values = {measure: [value for _, _, value in rows] for measure, rows in report.samples.items()}
-        mean = lambda measure: statistics.fmean(v for v in values[measure] if v == v)  # noqa: E731
-        matched = lambda measure: sum(v < 0.6 for v in values[measure]) / len(values[measure])  # noqa: E731
-        sex = next(measure for measure in values if measure.startswith("apparent sex kept, by faceres"))
-        return [
-            *(f"{mean(measure):.3f} ({matched(measure):.0%})" for measure in (ANONYMIZED, TWO_KEYS, RIGHT)),
-            f"{mean(RANDOM):.3f}",
-            " / ".join(f"{mean(in_the_face('psnr', measure)):.1f}" for measure in (ANONYMIZED, RIGHT)),
-            f"{mean(LANDMARKS):.2f}",
-            f"{mean(sex):.0%}",
-        ]
+        return self.seen.cells(engine)
+
+
+# --- iFADIT, through renders -----------------------------------------------------------------------------------------
+
+
+class Bare(IFADIT):
+    """The paper's system alone: M draws whom the hidden code says, and nothing is said in a watermark."""
+
+    def _disguised(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
+        return self._drawn(self.latents(shrink(face, self.resolution), self.hide(face, key)), face, mask)
+
+    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+        return None
+
+
+def phase_two(objective: Objective) -> PhaseTwo:
+    assert isinstance(objective, PhaseTwo)
+    return objective
+
+
+def nothing_compensates(objective: Objective) -> None:
+    run = phase_two(objective)
+    run.learning, run.compensation = ("flow",), IdentityCompensation()  # a fresh one returns its input
+
+
+def mapper_learns_along(objective: Objective) -> None:
+    run = phase_two(objective)
+    run.learning = (*run.learning, "mapper")
+    run.mapper.requires_grad_(True)
+
+
+def nothing_happens_on_the_way(objective: Objective) -> None:
+    phase_two(objective).sent = lambda faces, rng: faces
+
+
+def faces_are_as_drawn(objective: Objective) -> None:
+    phase_two(objective).taken = lambda faces, rng: faces
+
+
+@dataclass
+class Rendered(Family):
+    """iFADIT's phase II, from the shipped flow on."""
+
+    recipe: PhaseTwo
+    settings: LoopSettings
+    seen: Seen
+    columns = Seen.columns
+    variants = (
+        Variant("all of it"),
+        Variant("no diversity", without={"diversity"}),
+        Variant("no image loss", without={"image"}),
+        Variant("no compensation", without={"compensation"}, prepare=nothing_compensates),
+        Variant("M learns along", prepare=mapper_learns_along),
+        Variant("nothing happens on the way", prepare=nothing_happens_on_the_way),
+        Variant("faces as drawn", prepare=faces_are_as_drawn),
+    )
+
+    def fresh(self, variant: Variant) -> PhaseTwo:
+        torch.manual_seed(self.settings.seed)
+        run = copy.copy(self.recipe)
+        for name in ("flow", "compensation", "mapper"):
+            setattr(run, name, copy.deepcopy(getattr(self.recipe, name)))
+        variant.prepare(run)
+        return run
+
+    def cells(self, objective: Objective) -> list[str]:
+        run, engine = phase_two(objective), Engine("ifadit", device="cpu")
+        backend = Bare(settings={"refine": 0})
+        backend.flow, backend.compensation = copy.deepcopy(run.flow).double(), run.compensation
+        backend.networks = replace(backend.networks, mapper=run.mapper)
+        engine.backend = backend
+        return self.seen.cells(engine)
 
 
 # --- The flow --------------------------------------------------------------------------------------------------------
@@ -299,7 +392,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("photos", type=Path)
-    parser.add_argument("--of", choices=("flow", *sorted(EDITORS)), default="hford")
+    parser.add_argument("--of", choices=("flow", "ifadit", *sorted(EDITORS)), default="hford")
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--faces", type=int, default=3600, help="of the run's bank")
     parser.add_argument("--split", default="even")
@@ -309,15 +402,17 @@ def main() -> None:
     recipe, settings = RECIPES[args.of](Request(args.run, steps=args.steps, faces=args.faces), lambda done, total: None)
     judges = Judges()
     originals = look_at_originals(args.photos, judges, only=of_split(photos_of(args.photos), args.split)[: args.limit])
+    seen = Seen(args.photos, args.split, args.limit, args.keys, judges, originals)
     family: Family
     if isinstance(recipe, FlowWarmUp):
         family = Flow(recipe, settings, args.keys, *codes_of(originals))
+    elif isinstance(recipe, PhaseTwo):
+        family = Rendered(recipe, settings, seen)
     else:
         assert isinstance(recipe, Then) and isinstance(recipe.first, Then)
         read = recipe.first.first  # the maps and the papers' own stages, which follow, are not taken away from
         assert isinstance(read, ReadEditing)
-        some = args.photos, args.split, args.limit, args.keys, judges, originals
-        family = Editing(args.of, read, settings, *some)
+        family = Editing(args.of, read, settings, seen)
     print(f"| {' | '.join((args.of, *family.columns))} |\n|{'---|' * (len(family.columns) + 1)}", flush=True)
     print(f"| no training | {' | '.join(family.cells(family.fresh(Variant(''))))} |", flush=True)
     for variant in family.variants:

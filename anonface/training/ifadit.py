@@ -7,6 +7,7 @@ soft maps of the face's parts splatted from those landmarks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -268,12 +269,20 @@ def _key_statistics(flow: SIF, mapping: MappingNetwork) -> None:
 
 # --- Phase II --------------------------------------------------------------------------------------------------------
 
+Photographing = Callable[[Tensor, torch.Generator], Tensor]
+
 _IMAGE_WEIGHTS = {"recovered": (10.0, 1.0, 0.1, 0.01), "other": (0.01, 0.1, 0.1, 0.01)}  # equation 21
 
 
 class PhaseTwo(Objective):
     """Trains SIF and ICL (equations 15-22), everything else fixed, through what happens between the two ends:
-    composite, 8-bit rounding, jittered re-alignment, compression."""
+    composite, 8-bit rounding, jittered re-alignment, compression.
+
+    ``learning`` names what is trained; ``taken`` says how a drawn face is photographed, and ``sent`` what becomes of an
+    anonymized one on its way.
+    """
+
+    learning: tuple[str, ...] = ("flow", "compensation")
 
     def __init__(
         self,
@@ -288,14 +297,16 @@ class PhaseTwo(Objective):
         self.fixed, self.bank, self.batch = fixed, bank, batch
         self.attributes, self.mapper = attributes.requires_grad_(False), mapper.requires_grad_(False)
         self.flow, self.compensation = flow, compensation
+        self.taken: Photographing = photograph
+        self.sent: Photographing = photograph_gently
 
     def modules(self) -> dict[str, nn.Module]:
-        return {"flow": self.flow, "compensation": self.compensation}
+        return {name: getattr(self, name) for name in self.learning}
 
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         fixed = self.fixed
         _, clean, _ = self.bank.draw(self.batch, rng)
-        face = photograph(clean, rng)
+        face = self.taken(clean, rng)
         with torch.no_grad():
             z = fixed.encoder(face)
             a = self.attributes(face)
@@ -305,7 +316,7 @@ class PhaseTwo(Objective):
         hidden = self.flow(z, key)
         anonymized = self._render(hidden, a, face, mask)
         second = self._render(self.flow(z, wrong), a, face, mask)
-        arrived = photograph_gently(anonymized, rng)
+        arrived = self.sent(anonymized, rng)
         seen = self.compensation(fixed.encoder(arrived))
         a_seen = self.attributes(arrived)
         recovered = self._render(self.flow.inverse(seen, key), a_seen, arrived, mask)
