@@ -317,7 +317,7 @@ class IFADIT:
         That has the original's surroundings: who looks like the one often looks like the other.
         """
         networks, small, cover = self.networks, sight.face, shrink(mask, self.resolution)
-        like, people = self.disguise, []
+        choice, people = self.choice, []
         for code, features in zip(*strangers(hidden, KEPT, sight, networks, self.keygen.mapping), strict=True):
             w = self.latents(watermark.without(face), code[None])
             w[:, :FEATURED] += features
@@ -325,7 +325,7 @@ class IFADIT:
             shown = composite(small, placed, cover)
             alike = F.cosine_similarity(networks.recognizer(shown, sight.frames), sight.known).clamp_min(0).sum()
             worn = in_mask(new_glasses(networks.parser(shown), sight.parsed), cover, cover)
-            other = otherwise(networks.apparent(shown)[0], sight.seems, like) / like.natural
+            other = otherwise(networks.apparent(shown)[0], sight.seems, choice) / choice.natural
             likely = within(networks.critic(shown), cover).sum() - UNLIKE * alike - BARE * worn - other
             people.append((float(likely), w))
         return max(people, key=lambda person: person[0])[1]

@@ -168,21 +168,21 @@ class ChoiceParams:
     alone sees: it knows a beard, which the code hardly says.
     """
 
-    near: float = 30000.0
+    near: float = 60000.0
     far: float = 0.15
     conditions: float = 500.0
     landmarks: float = 4000.0
     expression: float = 96000.0
     face: float = 2000.0
     glasses: float = 30000.0
-    natural: float = 250.0
+    natural: float = 200.0
     odd: float = 80.0
-    unlike: float = 1350.0
+    unlike: float = 900.0
     seen: float = 2000.0
     stranger: float = 0.05
-    apart: float = 3600.0
-    sex: float = 70.0
-    age: float = 400.0
+    apart: float = 2400.0
+    sex: float = 200.0
+    age: float = 1200.0
 
 
 CHOICE = ChoiceParams()
