@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from anonface.backends import eyes
 from anonface.backends import refine as refinement
 from anonface.backends.eyes import Sight
 from anonface.backends.refine import (
@@ -158,7 +159,8 @@ def plain_scene(face, mask, networks, params) -> Scene:
 
 
 def test_teeth_in_a_closed_mouth_count_as_gaze_does_though_no_landmark_moves(monkeypatch):
-    monkeypatch.setattr(refinement, "mesh_in_crop", lambda network, faces: eyes_and_mouth())
+    for module in (refinement, eyes):
+        monkeypatch.setattr(module, "mesh_in_crop", lambda network, faces: eyes_and_mouth())
     nothing = RefineParams(side=256, colour=0, landmarks=800, expression=480, forehead=0, layout=0, hues=0)
     face, mask = torch.full((1, 3, 256, 256), 0.1), torch.ones(1, 1, 256, 256)
     teeth, as_bright = face.clone(), face + 0.2
@@ -327,7 +329,7 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
 
     def best(*looks: tuple[float, float], photo: tuple[float, float] = (-3.0, 40.0), **weights: float) -> int:
         """Of people who look so, to the photo, of a woman of 40: a logit of sex, and years."""
-        said = iter([photo, *looks])
+        said = iter([*looks, photo])  # in the order in which it is asked
         networks = replace(plain_networks(all_face), apparent=lambda faces: torch.tensor([next(said) for _ in faces]))
         scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
         return scene.ranked(people, (), networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))[0]
@@ -479,7 +481,7 @@ def test_a_chosen_face_stays_what_tells_it_from_the_others():
         w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
         assert scene.itself is not None and scene.person is not None
         shown = scene.drawn(w)[1]
-        seen = F.cosine_similarity(networks.recognizer(shown, scene.frames), scene.itself)
+        seen = F.cosine_similarity(networks.recognizer(shown, scene.sight.frames), scene.itself)
         return float(seen), float(F.cosine_similarity(read(shown), scene.person))
 
     idle = own()
@@ -505,7 +507,7 @@ def test_a_face_leaves_the_original_and_what_all_have_in_common_each_at_its_own_
         scene.take(chosen)
         w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
         shown = scene.drawn(w)[1]
-        seen = F.cosine_similarity(networks.recognizer(shown, scene.frames), scene.known)
+        seen = F.cosine_similarity(networks.recognizer(shown, scene.sight.frames), scene.known)
         return [*seen.tolist(), *F.cosine_similarity(read(shown), scene.left).tolist()]
 
     idle, shunned, common = alike(), alike(shunned=50), alike(common=50)
