@@ -54,7 +54,7 @@ GAZE_GRID = 64  # cells along the side on which eyes and mouth are compared
 
 @dataclass(frozen=True)
 class RefineParams:
-    """Steps, the render side in px, Adam's rate in whitened latents, and the weight of each loss.
+    """Steps, Adam's rate in whitened latents, and the weight of each loss.
 
     ``own``, ``shaped`` and ``fine`` keep the face where the generator makes natural ones: the latents move together,
     those of features together once more at ``shaped`` times that pace, and each by itself only at ``own`` times; those
@@ -83,7 +83,6 @@ class RefineParams:
     """
 
     steps: int = 20
-    side: int = 256
     rate: float = 0.04
     own: float = 0.2
     shaped: float = 1.0
@@ -209,10 +208,10 @@ class Scene:
     """One photo's face as a new one must fit it: what of it is kept, and how far a render is from that.
 
     Args:
-        sight: the aligned photo, ``params.side`` px a side; its landmarks and blurred colours are kept.
+        sight: the aligned photo, S px a side as renders will be; its landmarks and blurred colours are kept.
         mask: soft mask [1, 1, R, R] in 0..1, 1 where the render will be seen.
         draw: latents [1, n, 512], a side and a window to a face [1, 3, side, side] in about [-1, 1], there.
-        params: the side in px, and how much each fault counts.
+        params: how much each fault counts.
         critic: who tells how natural a face is; without one it is not asked.
     """
 
@@ -221,14 +220,15 @@ class Scene:
         self, sight: Sight, mask: Tensor, draw: Draw, params: RefineParams, critic: Critic | None = None
     ) -> None:
         self.sight, self.eyes, self.draw, self.params, self.critic = sight, sight.eyes, draw, params, critic
-        self.face, self.mask = sight.face, shrink(mask, params.side)
+        self.face, self.side = sight.face, sight.face.shape[-1]
+        self.mask = shrink(mask, self.side)
         self.window = Window.around(self.mask)
-        self.rendered = self.window.within(torch.ones_like(self.window.of(self.mask)), params.side)
+        self.rendered = self.window.within(torch.ones_like(self.window.of(self.mask)), self.side)
         self.mesh, self.cells = sight.mesh, _cells(self.face, self.mask)
         self.shapes, self.contrast = expression(self.mesh), _contrast(self.face)
         self.hues = _hues(self.face, self.mask)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
-        self.skin = skin_of(self.mesh, params.side)
+        self.skin = skin_of(self.mesh, self.side)
         # of the photo itself, by each member of the critic
         self.levels = torch.stack([self.opinion(self.face, member) for member in range(Critic.MEMBERS)])
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
@@ -242,7 +242,7 @@ class Scene:
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The render of latents [1, n, 512], as it is, and in the photo's colours before the photo, each [1, 3, side,
         side]; only where the mask lies within, to save what nobody will see."""
-        render = self.draw(w, self.params.side, self.window)
+        render = self.draw(w, self.side, self.window)
         return render, composite(self.face, match_tones(render, self.face, self.mask), self.rendered)
 
     def misfit(self, render: Tensor, toned: Tensor) -> Tensor:

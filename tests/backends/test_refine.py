@@ -161,7 +161,7 @@ def plain_scene(face, mask, networks, params) -> Scene:
 def test_teeth_in_a_closed_mouth_count_as_gaze_does_though_no_landmark_moves(monkeypatch):
     for module in (refinement, eyes):
         monkeypatch.setattr(module, "mesh_in_crop", lambda network, faces: eyes_and_mouth())
-    nothing = RefineParams(side=256, colour=0, landmarks=800, expression=480, forehead=0, layout=0, hues=0)
+    nothing = RefineParams(colour=0, landmarks=800, expression=480, forehead=0, layout=0, hues=0)
     face, mask = torch.full((1, 3, 256, 256), 0.1), torch.ones(1, 1, 256, 256)
     teeth, as_bright = face.clone(), face + 0.2
     teeth[:, :, 175:183, 116:140] = 0.8  # as far below the eyes as the mouth is
@@ -194,7 +194,7 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     hues = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(5))
     face, mask = 0.4 * hues, torch.ones(1, 1, 64, 64)
     alike = [people[0], people[1].clone(), people[1]]
-    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    nothing = RefineParams(colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
     nothing = replace(nothing, mended=False)
 
     def best(people=people, layout=0.0, hues=0.0, nobody=(), **weights) -> int:
@@ -232,7 +232,7 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
     networks = plain_networks(all_face)
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
     taste = lambda faces, member: 10 * F.avg_pool2d(faces[:, 0], 4)  # noqa: E731  # who likes red
-    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    nothing = RefineParams(colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
     zero = {field.name: 0 for field in fields(ChoiceParams)}
     people = [torch.zeros(1, 17, 512) for _ in range(2)]
     people[0][0, 0, 3], people[1][0, 0, 3] = -0.9, 0.2
@@ -266,7 +266,7 @@ def test_steps_ask_the_critic_s_members_in_turn():
         asked.append(member)
         return faces[:, 0] if member == 0 else -faces[:, 0]
 
-    params = RefineParams(side=64, steps=8, natural=1, **UNLED)
+    params = RefineParams(steps=8, natural=1, **UNLED)
     scene = Scene(Sight(face, networks), mask, networks.generator.synthesize, params, opinion)
     begun = len(asked)
     refine(torch.zeros(1, 17, 512), torch.zeros(1, 448), scene, networks.mapper)
@@ -284,10 +284,10 @@ def test_what_the_photo_keeps_is_neither_asked_nor_seen():
 
     networks = plain_networks(parse)
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
-    seen, surprise, _ = plain_scene(face, mask, networks, RefineParams(side=64)).seen(-face)
-    whole, more, _ = plain_scene(face, mask, networks, RefineParams(side=64, mended=False)).seen(-face)
+    seen, surprise, _ = plain_scene(face, mask, networks, RefineParams()).seen(-face)
+    whole, more, _ = plain_scene(face, mask, networks, RefineParams(mended=False)).seen(-face)
     assert torch.equal(whole, mask) and float(seen.mean()) < 0.95 and float(surprise) < float(more)
-    hair = plain_scene(-face, mask, networks, RefineParams(side=64))
+    hair = plain_scene(-face, mask, networks, RefineParams())
     assert torch.equal(hair.seen(-face)[0], mask) and float(hair.seen(face)[0].mean()) < 0.95
 
 
@@ -301,7 +301,7 @@ def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_the
     networks, mask = plain_networks(parse), torch.ones(1, 1, 64, 64)
     bare, people = torch.full((1, 3, 64, 64), 0.4), [torch.zeros(1, 17, 512) for _ in range(2)]
     people[0][0, 0, 3], people[1][0, 0, 3] = -0.9, 0.2
-    nothing = RefineParams(side=64, steps=3, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    nothing = RefineParams(steps=3, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
     nothing = replace(nothing, mended=False, face=0, natural=0, **UNLED)
     zero = {field.name: 0 for field in fields(ChoiceParams)}
 
@@ -325,7 +325,7 @@ def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_the
 def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
     zero = {field.name: 0 for field in fields(ChoiceParams)}
-    nothing = RefineParams(side=64, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    nothing = RefineParams(colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
 
     def best(*looks: tuple[float, float], photo: tuple[float, float] = (-3.0, 40.0), **weights: float) -> int:
         """Of people who look so, to the photo, of a woman of 40: a logit of sex, and years."""
@@ -344,7 +344,7 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
 
 def test_steps_make_somebody_of_the_photo_s_sex_and_age():
     networks, mask = plain_networks(all_face), torch.ones(1, 1, 64, 64)
-    nothing = RefineParams(side=64, steps=9, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    nothing = RefineParams(steps=9, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
     nothing = replace(nothing, mended=False, face=0, glasses=0, natural=0, stay=0, **UNLED)
     lighter = torch.zeros(1, 17, 512)
     lighter[0, 0, 3:6] = 0.4
@@ -373,7 +373,7 @@ def test_who_is_chosen_does_not_depend_on_how_many_are_looked_at_at_once(monkeyp
     chosen, left = [], []
     for at_once in (1, 4, 9):
         monkeypatch.setattr("anonface.backends.refine.AT_ONCE", at_once)
-        scene = plain_scene(face, mask, networks, RefineParams(side=64))
+        scene = plain_scene(face, mask, networks, RefineParams())
         chosen.append(scene.ranked(people[:8], people[8:], networks.encoder(face), networks.mapper))
         left.append(scene.left)
     assert chosen[0] == chosen[1] == chosen[2] != sorted(chosen[0]) == list(range(8))
@@ -385,7 +385,7 @@ def test_the_next_one_takes_a_turn_where_a_face_comes_out_too_like_or_too_little
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = list(torch.randn(5, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
     order, code = [3, 0, 4, 1, 2], networks.encoder(face)
-    alone = RefineParams(steps=0, side=64, turns=3, enough=0.2, passable=4)
+    alone = RefineParams(steps=0, turns=3, enough=0.2, passable=4)
 
     def shown(*verdicts: tuple[float, float], hopes: dict[int, tuple[float, float]] | None = None, **how: float) -> int:
         """Who is shown where the first in order come out so like the original, and so little like a photo, and nothing
@@ -414,7 +414,7 @@ def test_what_is_to_be_expected_of_somebody_is_the_verdict_before_any_step_less_
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
     taste = lambda faces, member: 10 * F.avg_pool2d(faces[:, 0] - 0.2, 4).abs().neg()  # noqa: E731  # who likes the photo
-    params = RefineParams(side=64)
+    params = RefineParams()
     scene = Scene(Sight(face, networks), mask, networks.generator.synthesize, params, taste)
     scene.ranked(people, (), networks.encoder(face), networks.mapper)
     for i, w in enumerate(people):
@@ -428,7 +428,7 @@ def test_a_verdict_is_of_a_face_as_it_will_be_seen():
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     mask[..., 32:] = 0
     people = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
-    scene = plain_scene(face, mask, networks, RefineParams(side=64, mended=False))
+    scene = plain_scene(face, mask, networks, RefineParams(mended=False))
     shown = torch.cat([scene.drawn(people[0])[1][..., :32], face[..., 32:]], dim=3)
     alike = float(F.cosine_similarity(networks.encoder(shown), networks.encoder(face)))
     assert scene.verdict(people[0]) == pytest.approx((alike, float(scene.artifice(shown))), abs=1e-5)
@@ -448,7 +448,7 @@ def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_know
     networks = plain_networks(all_face)
     w, face, mask = torch.zeros(1, 17, 512), torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     target = F.normalize(torch.cat([torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 445)], 1), dim=1)
-    alone = RefineParams(steps=3, side=64, **UNLED)
+    alone = RefineParams(steps=3, **UNLED)
     led = lambda **how: refine(  # noqa: E731
         w, target, plain_scene(face, mask, networks, replace(alone, **how)), networks.mapper
     )
@@ -461,7 +461,7 @@ def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_know
 def test_the_first_components_of_a_latent_alone_move():
     networks = plain_networks(all_face)
     w, face, mask = torch.zeros(1, 17, 512), torch.rand(1, 3, 64, 64), torch.ones(1, 1, 64, 64)
-    scene = plain_scene(face, mask, networks, RefineParams(steps=2, side=64, components=2))
+    scene = plain_scene(face, mask, networks, RefineParams(steps=2, components=2))
     moved = refine(w, torch.zeros(1, 448), scene, networks.mapper)
     assert (moved[..., :2] != 0).any() and not moved[..., 2:].any()
 
@@ -471,7 +471,7 @@ def test_a_chosen_face_stays_what_tells_it_from_the_others():
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
     people[0][0, 0, 3], people[1][0, 0, 4] = 0.5, 0.5
-    alone = RefineParams(steps=5, side=64, rising=1, **UNLED)
+    alone = RefineParams(steps=5, rising=1, **UNLED)
 
     def own(**how) -> tuple[float, float]:
         """How much of the chosen one's own the recognizer sees in the end, and the code says."""
@@ -497,7 +497,7 @@ def test_a_face_leaves_the_original_and_what_all_have_in_common_each_at_its_own_
     nothing = dict.fromkeys(
         ("colour", "landmarks", "expression", "gaze", "forehead", "layout", "hues", "face", "stay"), 0
     )
-    alone = RefineParams(steps=9, side=64, rising=1, **UNLED)
+    alone = RefineParams(steps=9, rising=1, **UNLED)
     alone = replace(alone, **nothing)
 
     def alike(**how) -> list[float]:

@@ -64,6 +64,18 @@ def test_flow_warm_up_and_phase_two_train_flow_and_compensation_alone(fixed, ban
     assert all(p.grad is None for p in objective.mapper.parameters())
 
 
+def test_phase_two_trains_what_it_names_and_photographs_faces_as_it_is_told(fixed, bank):
+    objective = PhaseTwo(fixed, bank, AttributeEncoder().eval(), LatentMapper(), SIF(), IdentityCompensation(), batch=2)
+    seen: list[tuple[str, torch.Tensor]] = []
+    objective.taken = lambda faces, rng: (seen.append(("taken", faces)), faces)[1]
+    objective.sent = lambda faces, rng: (seen.append(("sent", faces)), faces)[1]
+    objective.learning = ("flow",)
+    one_step(objective)
+    assert list(objective.modules()) == ["flow"] and PhaseTwo.learning == ("flow", "compensation")
+    (first, drawn), (then, anonymized) = seen
+    assert (first, then) == ("taken", "sent") and float((drawn - anonymized.detach()).abs().max()) > 0.05
+
+
 def test_heads_start_from_least_squares(fixed, monkeypatch):
     from anonface.backends.generator import load_generator
 
