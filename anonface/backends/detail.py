@@ -24,6 +24,7 @@ from anonface.keys import FaceKey
 
 GRID = 256  # px along the side of the aligned square, on which waves are drawn
 LEFT, TOP, WIDTH, HEIGHT = 0.18, 0.2, 0.64, 0.74  # of the square: where there can be a face
+FADING = 0.04  # of the square: so far beyond the box waves go on and fade, for a turned face may lead out of it
 ACROSS, DOWN = 82, 95  # cosines of the box, with up to 128 half waves along the square's side
 # What is usually open of a wave with f half waves along the square's side, of pictures in [-1, 1]: the first of each
 # at the most, and the second over f.
@@ -114,7 +115,8 @@ def measured(missing: Tensor, mask: Tensor, count: int, grey: bool) -> Tensor:
 
 def drawn(numbers: Tensor, side: int, grey: bool) -> Tensor:
     """The picture that such numbers are, [1, 3, side, side]."""
-    across, down, places, usual = (x.to(numbers) for x in _waves(grey))
+    *_, places, usual = (x.to(numbers) for x in _waves(grey))
+    across, down = (waves.to(numbers) for waves in _cosines_of_box(FADING))
     plane, rows, columns = places[: len(numbers)].long().unbind(1)
     wave = numbers.new_zeros(3, len(down), len(across))
     wave[plane, rows, columns] = numbers * usual[: len(numbers)]
@@ -136,11 +138,20 @@ def _waves(grey: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     # in whole numbers: a machine that rounds otherwise must not exchange two waves
     squared = (round(100 * WIDTH) * down) ** 2 + (round(100 * HEIGHT) * across) ** 2
     order = (squared * torch.where(hue, HUES[0], HUES[1]) ** 2).argsort(stable=True)
-    return _cosines(ACROSS, LEFT, WIDTH), _cosines(DOWN, TOP, HEIGHT), places[order], usual[order]
+    return *_cosines_of_box(), places[order], usual[order]
 
 
-def _cosines(number: int, start: float, length: float) -> Tensor:
-    """Orthonormal cosines [number, GRID], 0 outside the stretch."""
-    along = ((torch.arange(GRID) + 0.5) / GRID - start) / length
-    waves = torch.cos(math.pi * torch.outer(torch.arange(number), along)) * ((along > 0) & (along < 1))
-    return waves / waves.norm(dim=1, keepdim=True)
+@functools.cache
+def _cosines_of_box(beyond: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Those across and those down."""
+    return _cosines(ACROSS, LEFT, WIDTH, beyond), _cosines(DOWN, TOP, HEIGHT, beyond)
+
+
+def _cosines(number: int, start: float, length: float, beyond: float) -> Tensor:
+    """Orthonormal cosines [number, GRID] of a stretch, on both sides of which they go on and fade to 0 within
+    ``beyond``."""
+    place = (torch.arange(GRID) + 0.5) / GRID
+    waves = torch.cos(math.pi * torch.outer(torch.arange(number), (place - start) / length))
+    outside = torch.maximum(start - place, place - start - length).clamp_min(0)
+    near = (1 - outside / beyond).clamp_min(0) if beyond else (outside == 0).to(waves)
+    return waves * near.square() * (3 - 2 * near) / (waves * (outside == 0)).norm(dim=1, keepdim=True)

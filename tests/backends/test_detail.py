@@ -38,6 +38,25 @@ def test_the_more_waves_the_finer_and_what_is_too_fine_is_left_alone():
     assert drawn[0].square().mean() < 0.05 and 0.5 < left[1] < 0.97 * left[0]
 
 
+def test_waves_fade_beyond_their_box_without_an_edge(monkeypatch):
+    grid, (left, top) = detail.GRID, (round(start * detail.GRID) for start in (detail.LEFT, detail.TOP))
+    right, bottom = round((detail.LEFT + detail.WIDTH) * grid), round((detail.TOP + detail.HEIGHT) * grid)
+    numbers = torch.ones(SLOWEST)  # of one sign: they are largest in the upper left corner
+    fading = detail.drawn(numbers, grid, True)[0, 0]
+    monkeypatch.setattr(detail, "FADING", 0.0)
+    cut = detail.drawn(numbers, grid, True)[0, 0]
+    assert torch.allclose(fading[top:bottom, left:right], cut[top:bottom, left:right], atol=1e-6)
+    assert not cut[: top - 1].any() and not fading[: top - 12].any() and not fading[:, right + 12 :].any()
+    edges = [
+        max(
+            float(shown[top - 3 : top + 3].diff(dim=0).abs().max()),
+            float(shown[:, left - 3 : left + 3].diff().abs().max()),
+        )
+        for shown in (fading, cut)
+    ]
+    assert edges[0] < 0.3 * edges[1]
+
+
 def test_a_grey_face_has_no_hues():
     again = detail.drawn(torch.ones(SLOWEST), 256, True)
     assert (again - again[:, :1]).abs().max() < 1e-5
