@@ -128,7 +128,12 @@ class Seen:
         some = {"split": self.split, "limit": self.limit, "judges": self.judges, "originals": self.originals}
         report = evaluate(engine, self.photos, plan, **some)  # type: ignore[arg-type]  # argparse knows the splits
         values = {measure: [value for _, _, value in rows] for measure, rows in report.samples.items()}
-        mean = lambda measure: statistics.fmean(v for v in values[measure] if v == v)  # noqa: E731
+
+        def mean(measure: str) -> float:
+            """NaN where no face was found in any."""
+            found = [v for v in values[measure] if v == v]
+            return statistics.fmean(found) if found else float("nan")
+
         matched = lambda measure: sum(v < 0.6 for v in values[measure]) / len(values[measure])  # noqa: E731
         sex = next(measure for measure in values if measure.startswith("apparent sex kept, by faceres"))
         return [

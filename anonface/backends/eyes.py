@@ -13,6 +13,7 @@ from torch import Tensor
 from anonface import weights
 from anonface.backends.recognizer import Recognizer, frames
 from anonface.models.apparent import Apparent
+from anonface.models.ethnicity import Ethnicity
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
@@ -25,8 +26,8 @@ LandmarkNetwork = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Eyes:
-    """Frozen networks: who somebody is, to the encoder of codes and to a recognizer; of what sex and age people look;
-    where the face lies; what is face.
+    """Frozen networks: who somebody is, to the encoder of codes and to a recognizer; of what sex and age people look,
+    and, of codes, from where; where the face lies; what is face.
 
     ``landmarks`` takes [B, 3, 192, 192] in [0, 1] to 468 points (x, y, z) in pixels, flat.
     """
@@ -36,6 +37,7 @@ class Eyes:
     parser: FaceParser
     recognizer: Recognizer
     apparent: Apparent
+    ethnicity: Ethnicity
 
 
 def load_eyes(device: torch.device | str = "cpu") -> Eyes:
@@ -44,14 +46,21 @@ def load_eyes(device: torch.device | str = "cpu") -> Eyes:
     Raises:
         WeightsError: a file is missing or wrong.
     """
-    encoder, parser = IdentityEncoder(), FaceParser()
-    weights.load(encoder, "identity")
-    weights.load(parser, "face-parser")
+    encoder, parser, ethnicity = IdentityEncoder(), FaceParser(), Ethnicity()
+    for module, name in ((encoder, "identity"), (parser, "face-parser"), (ethnicity, "ethnicity")):
+        weights.load(module, name)
     landmarks, arcface = (Graph(weights.graph(name)) for name in ("landmarks", "arcface-mobile"))
     recognizer, apparent = Recognizer(arcface), Apparent(weights.graph("faceres"))
-    for network in (encoder, landmarks, parser, recognizer, apparent):
+    for network in (encoder, landmarks, parser, recognizer, apparent, ethnicity):
         network.requires_grad_(False).eval().to(device)
-    return Eyes(encoder=encoder, landmarks=landmarks, parser=parser, recognizer=recognizer, apparent=apparent)
+    return Eyes(
+        encoder=encoder,
+        landmarks=landmarks,
+        parser=parser,
+        recognizer=recognizer,
+        apparent=apparent,
+        ethnicity=ethnicity,
+    )
 
 
 class Sight:

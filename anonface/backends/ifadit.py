@@ -185,7 +185,7 @@ class IFADIT:
         self.finishing = replace(self.finishing, steps=steps * 2 // 3)
         self.restoration = replace(self.restoration, steps=steps * 3 // 2)
         self.casting = replace(USUAL if steps else ONE, free=freed)
-        self.choice = replace(CHOICE, **let_go)
+        self.choice = replace(CHOICE, **let_go, **({"ethnicity": 0.0} if "tone" in freed else {}))
 
     def parameters(self) -> dict[str, Parameter]:
         freed = {"free": self.settings.free} if self.settings.free else {}

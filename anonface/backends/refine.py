@@ -41,6 +41,7 @@ SHAPED = slice(3, 10)  # latents of features
 SEX = 3.0  # how much more apparent sex counts than age and tone: what is between does not look like either
 CERTAIN = 3.0  # logit of sex from which on nobody is taken for the other
 AS_OLD = 5.0  # years by which two ages are the same
+FROM_THERE = 0.5  # deviations of the reading by which two people seem to be from the same part of the world
 ALIKE = 100.0  # nats of the critic's that a cosine to the original is worth, where it is more than enough
 GAINED = (0.1, 5.0)  # cosine to the original, and nats of the critic's, that steps take away
 NEXT = 4  # in the order, among whom the one is looked for who has the next turn
@@ -164,7 +165,8 @@ class ChoiceParams:
     without anybody's features: who is least like it is least like these as well. All of one key lie out the same way;
     to be unlike each other would lead them back. ``seen`` and ``apart`` are to the recognizer what ``near`` and
     ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age`` are what a classifier of these
-    alone sees: it knows a beard, which the code hardly says.
+    alone sees: it knows a beard, which the code hardly says. ``ethnicity`` counts, squared, who seems East Asian by
+    more than the photo does; who seems so less is let pass, for such a photo has few people whom networks tell apart.
     """
 
     near: float = 60000.0
@@ -182,6 +184,7 @@ class ChoiceParams:
     apart: float = 2400.0
     sex: float = 200.0
     age: float = 1200.0
+    ethnicity: float = 500.0
 
 
 CHOICE = ChoiceParams()
@@ -304,6 +307,7 @@ class Scene:
         shown = [composite(self.face, *layers) for layers in zip(toned, seen, strict=True)]
         codes, looks = _in_turn(eyes.encoder, shown), _in_turn(lambda some: eyes.recognizer(some, frames), shown)
         seems, opinions = _in_turn(eyes.apparent, shown[:count]), _in_turn(self.opinion, shown[:count])
+        elsewhere = (eyes.ethnicity(codes) - eyes.ethnicity(self.left) - FROM_THERE).clamp_min(0)
         scores, self.begun = [], []
         for i, w in enumerate(people):
             found = mesh_in_crop(eyes.landmarks, toned[i])
@@ -314,6 +318,7 @@ class Scene:
             score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()
             score = score + choice.odd * latents.to_u(w[:, SHAPED])[..., :ODD].square().mean()
             score = score + otherwise(seems[i], self.sight.seems, choice)
+            score = score + choice.ethnicity * elsewhere[i].square()
             alike, known = (
                 F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (looks[i], self.known[0]))
             )

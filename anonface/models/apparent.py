@@ -1,4 +1,4 @@
-"""What public classifiers say of a face: apparent sex and age, as faces are read, not as people are.
+"""What public classifiers say of a face: apparent sex, age and ethnicity, as faces are read, not as people are.
 
 Both read FFHQ-aligned faces [B, 3, R, R] in [-1, 1], each in the crop, size and range that it was made for.
 """
@@ -30,20 +30,42 @@ class Apparent(nn.Module):
         return torch.stack([torch.logit(sex[:, 0], eps=1e-3), age], dim=1)
 
 
-class ApparentSex:
-    """``gear``: the probability of "male". It looks closer, at the face alone."""
+class _Gear:
+    """``gear``, of which one output is read. It looks closer, at the face alone."""
 
     SIDE = 198  # px, pixels in 0..1
     BOX = (80, 58, 140)  # top, left, side in a 256-px FFHQ crop: where it errs least
 
+    def __init__(self, classifier: GraphFile, output: int) -> None:
+        self._network = Graph(classifier, classifier.outputs[output]).eval()
+
+    def _said(self, faces: Tensor) -> Tensor:
+        """Of FFHQ-aligned faces [B, 3, R, R] in [-1, 1]."""
+        top, left, side = (round(v * faces.shape[-1] / 256) for v in self.BOX)
+        face = faces[:, :, top : top + side, left : left + side]
+        view = (F.interpolate(face, (self.SIDE, self.SIDE), mode="bilinear", antialias=True) + 1) / 2
+        return self._network(view)
+
+
+class ApparentSex(_Gear):
+    """The probability of "male"."""
+
     def __init__(self, classifier: GraphFile) -> None:
-        _, sex, _ = classifier.outputs  # beside classes of age and of ethnicity, which are left unread
-        self._sex = Graph(classifier, sex).eval()
+        super().__init__(classifier, 1)
 
     @torch.inference_mode()
     def __call__(self, faces: Tensor) -> Tensor:
         """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B]."""
-        top, left, side = (round(v * faces.shape[-1] / 256) for v in self.BOX)
-        face = faces[:, :, top : top + side, left : left + side]
-        view = (F.interpolate(face, (self.SIDE, self.SIDE), mode="bilinear", antialias=True) + 1) / 2
-        return self._sex(view)[:, 0]
+        return self._said(faces)[:, 0]
+
+
+class ApparentEthnicity(_Gear):
+    """Probabilities of "white", "black", "Asian", "Indian" and "other"; of one face they are often wrong."""
+
+    def __init__(self, classifier: GraphFile) -> None:
+        super().__init__(classifier, 2)
+
+    @torch.inference_mode()
+    def __call__(self, faces: Tensor) -> Tensor:
+        """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B, 5]."""
+        return self._said(faces)

@@ -1,9 +1,9 @@
 """``anonface train``: from a name to a run.
 
-Order: heads, parser, identity, attributes, flow, ifadit; census, on the first three; critic, on those and on inversion,
-and critic-again, on all that hides a face. Each reads what the ones before it left in the package's ``trained``. Apart
-from them, each in one folder, which can then be named as a model: autoencoder, then diffusion, then sharpener; reader,
-inversion, then dbaf and hford.
+Order: heads, parser, identity, attributes, flow, ifadit; ethnicity, on identity; census, on the first three; critic, on
+those and on inversion, and critic-again, on all that hides a face. Each reads what the ones before it left in the
+package's ``trained``. Apart from them, each in one folder, which can then be named as a model: autoencoder, then
+diffusion, then sharpener; reader, inversion, then dbaf and hford.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anonface import weights
 from anonface.backends.diffusion_files import load_model, run_files
@@ -22,7 +22,7 @@ from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit import IFADIT
 from anonface.backends.latent_editing import EDITORS, ENCODER
 from anonface.errors import UsageError, WeightsError
-from anonface.models.apparent import Apparent
+from anonface.models.apparent import Apparent, ApparentEthnicity
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
 from anonface.models.census import WIDTHS, Census, columns
 from anonface.models.critic import Critic, Member
@@ -39,6 +39,7 @@ from anonface.training.census import ASKED, load_people, seen_change, take_censu
 from anonface.training.critic import CriticObjective, Makers, Tries, load_refined, load_tries
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
+from anonface.training.ethnicity import asian_odds, fit_ethnicity
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo, principal_latents
@@ -98,13 +99,13 @@ def train_command(
         UsageError: there is no such recipe.
         WeightsError: a file that the recipe builds on is missing.
     """
-    if what not in RECIPES and what != CENSUS:
-        names = ", ".join((*RECIPES, CENSUS))
+    if what not in RECIPES and what not in FITTED:
+        names = ", ".join((*RECIPES, *FITTED))
         raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {names}")
     if request.device != "cpu" and what not in PACES:
         raise UsageError(f"{what} is trained on the CPU only", f"--device is for {', '.join(PACES)}")
-    if what == CENSUS:
-        yield _census_taken(request, progress)
+    if what in FITTED:
+        yield FITTED[what](request, progress)
         return
     objective, settings = RECIPES[what](request, progress)
     yield from train(objective, settings)
@@ -160,16 +161,31 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
 
 def _census_taken(request: Request, progress: Progress) -> dict[str, float]:
     """Fitted in one go: draws people, writes the file; what is told of people held out, by kind of reading."""
-    from safetensors.torch import save_file
-
     file, generator, eyes = request.folder / "people.safetensors", load_generator(), load_eyes()
     people = load_people(file, generator, load_mapping(), eyes, request.faces, progress=progress)
     census, told = take_census(people, seen_change(people.styles[:ASKED], generator, eyes, progress))
-    folder = request.folder / CENSUS
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {name: value.half().contiguous() for name, value in census.state_dict().items()}
-    save_file(state, str(folder / f"{CENSUS}.safetensors"))
+    _save_fitted(census, request, CENSUS)
     return {f"R² {name}": float(told[columns(name)].mean()) for name in WIDTHS}
+
+
+def _ethnicity_fitted(request: Request, progress: Progress) -> dict[str, float]:
+    """Fitted in one go: draws faces, writes the file; at what correlation codes foretell the classifier's odds."""
+    bank, encoder, classifier = _bank(request, progress), _fixed().encoder, ApparentEthnicity(weights.graph("gear"))
+    with torch.inference_mode():
+        shown = [bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32)]
+        codes, classes = (torch.cat([network(faces) for faces in shown]) for network in (encoder, classifier))
+    ethnicity, told = fit_ethnicity(codes, asian_odds(classes))
+    _save_fitted(ethnicity, request, ETHNICITY)
+    return {"correlation": told}
+
+
+def _save_fitted(module: nn.Module, request: Request, name: str) -> None:
+    from safetensors.torch import save_file
+
+    folder = request.folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {key: value.half().contiguous() for key, value in module.state_dict().items()}
+    save_file(state, str(folder / f"{name}.safetensors"))
 
 
 def _critic(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -386,7 +402,8 @@ PACES = {
     "dbaf": ((4, 1_200), (16, 60_000)),
     "hford": ((4, 1_200), (16, 60_000)),
 }
-CENSUS = "census"  # fitted, not trained step by step
+CENSUS, ETHNICITY = "census", "ethnicity"
+FITTED = {CENSUS: _census_taken, ETHNICITY: _ethnicity_fitted}  # not trained step by step
 REFINED = 10  # times as many faces are begun as refined, which takes half a minute each
 READ = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # of these the first, which look through the reader
 KEPT = {"dbaf": 1_200, "hford": 1_200}  # and up to which from there the maps are trained alone

@@ -24,6 +24,7 @@ def test_each_network_looks_once_and_only_when_asked():
         parser=looking("parser", logits),
         recognizer=looking("recognizer", known),
         apparent=looking("apparent", seems),
+        ethnicity=looking("ethnicity", seems),
     )
     sight = Sight(torch.zeros(1, 3, 64, 64), eyes)
     assert looks == []
@@ -36,6 +37,6 @@ def test_each_network_looks_once_and_only_when_asked():
 def test_what_is_seen_of_a_photo_holds_no_gradient():
     weight = torch.ones(1, requires_grad=True)
     look = lambda faces, *rest: weight * torch.ones(1, 468 * 3)  # noqa: E731
-    eyes = Eyes(encoder=look, landmarks=look, parser=look, recognizer=look, apparent=look)
+    eyes = Eyes(encoder=look, landmarks=look, parser=look, recognizer=look, apparent=look, ethnicity=look)
     sight = Sight(torch.zeros(1, 3, 64, 64), eyes)
     assert not any(getattr(sight, name).requires_grad for name in ("mesh", "code", "parsed", "seems"))

@@ -30,6 +30,7 @@ from anonface.backends.refine import (
 from anonface.faces.align import BROWS
 from anonface.models.census import Census
 from anonface.models.critic import Critic
+from anonface.models.ethnicity import Ethnicity
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import CONDITIONS
 from anonface.models.inversion import InversionEncoder
@@ -129,6 +130,7 @@ def plain_networks(parse) -> Networks:
         parser=parse,
         recognizer=lambda faces, frames: plain(faces),
         apparent=lambda faces: torch.zeros(len(faces), 2),
+        ethnicity=Ethnicity(),
         generator=plain,
         sketch=plain.synthesize,
         mapper=plain,
@@ -340,6 +342,27 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
     assert best((0.5, 40), (2, 40), photo=(0.2, 40.0), sex=1) == 1
     assert best((1, 49), (1, 31), (1, 43), age=1) == 2  # three years are none
     assert best((1, 37), (1, 20), (1, 43), age=1) == 0
+
+
+def test_whoever_seems_to_be_from_farther_east_than_the_photo_is_not_chosen():
+    face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
+    zero = {field.name: 0 for field in fields(ChoiceParams)}
+    nothing = RefineParams(colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+
+    def best(*seem: float, photo: float = -1.0, weight: float = 1.0) -> int:
+        """Of people who seem so East Asian, in deviations."""
+
+        def seen(codes: torch.Tensor) -> torch.Tensor:
+            return torch.tensor([photo] if len(codes) == 1 else seem)
+
+        networks = replace(plain_networks(all_face), ethnicity=seen)
+        scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(seem)
+        choice = ChoiceParams(**(zero | {"ethnicity": weight}))
+        return scene.ranked(people, (), networks.encoder(face), networks.mapper, choice)[0]
+
+    assert best(2, 1) == 1 and best(2, 1, weight=-1) == 0
+    assert best(-0.6, -3) == best(-0.6, -3, weight=-1) == 0  # near enough; and whoever seems so less
+    assert best(2, 1, photo=2) == best(2, 1, photo=2, weight=-1) == 0  # as the photo does
 
 
 def test_steps_make_somebody_of_the_photo_s_sex_and_age():
