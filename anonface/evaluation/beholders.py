@@ -1,7 +1,7 @@
 """Judges of what must not change: apparent sex and age, by published classifiers.
 
 One of them labelled the faces that training learned from, and new faces are cast and refined by it, so its rows
-flatter; the other took no part in either.
+flatter. Of the other what it says of sex is read, which took no part in either: training asked it for ethnicity alone.
 """
 
 from __future__ import annotations
