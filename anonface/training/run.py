@@ -170,7 +170,7 @@ def _census_taken(request: Request, progress: Progress) -> dict[str, float]:
 
 def _ethnicity_fitted(request: Request, progress: Progress) -> dict[str, float]:
     """Fitted in one go: draws faces, writes the file; at what correlation codes foretell the classifier's odds."""
-    bank, encoder, classifier = _bank(request, progress), _fixed().encoder, ApparentEthnicity(weights.graph("gear"))
+    bank, encoder, classifier = _bank(request, progress), _encoder(), ApparentEthnicity(weights.graph("gear"))
     with torch.inference_mode():
         shown = [bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32)]
         codes, classes = (torch.cat([network(faces) for faces in shown]) for network in (encoder, classifier))
@@ -354,10 +354,13 @@ def _bank(request: Request, progress: Progress) -> FaceBank:
 
 
 def _fixed() -> Fixed:
+    return Fixed(load_generator(), load_mapping(), _encoder(), _landmark_network(), _features())
+
+
+def _encoder() -> IdentityEncoder:
     encoder = IdentityEncoder()
     weights.load(encoder, "identity")
-    encoder.requires_grad_(False).eval()
-    return Fixed(load_generator(), load_mapping(), encoder, _landmark_network(), _features())
+    return encoder.requires_grad_(False).eval()
 
 
 def _features() -> MobileNetV2Features:
