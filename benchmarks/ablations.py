@@ -399,6 +399,7 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--of", choices=("flow", "ifadit", *sorted(EDITORS)), default="hford")
     parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--only", default="", help="titles of rows, separated by commas; others are left out")
     parser.add_argument("--faces", type=int, default=3600, help="of the run's bank")
     parser.add_argument("--split", default="even")
     parser.add_argument("--limit", type=int, default=11)
@@ -419,8 +420,12 @@ def main() -> None:
         assert isinstance(read, ReadEditing)
         family = Editing(args.of, read, settings, seen)
     print(f"| {' | '.join((args.of, *family.columns))} |\n|{'---|' * (len(family.columns) + 1)}", flush=True)
-    print(f"| no training | {' | '.join(family.cells(family.fresh(Variant(''))))} |", flush=True)
+    only = args.only.split(",") if args.only else ["no training", *(variant.title for variant in family.variants)]
+    if "no training" in only:
+        print(f"| no training | {' | '.join(family.cells(family.fresh(Variant(''))))} |", flush=True)
     for variant in family.variants:
+        if variant.title not in only:
+            continue
         objective = learnt(family, variant, args.run / "ablations" / args.of)
         print(f"| {variant.title} | {' | '.join(family.cells(objective))} |", flush=True)
 

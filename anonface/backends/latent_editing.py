@@ -69,7 +69,7 @@ AMONG_FEW = ChoiceParams(
     apart=600.0,
     sex=20.0,
     age=60.0,
-    ethnicity=25.0,
+    ethnicity=0.0,
 )
 # Nothing is refined: these only weigh how somebody fits.
 FITTING = replace(DISGUISE, landmarks=300.0, expression=240.0, gaze=20.0)
