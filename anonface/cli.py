@@ -86,6 +86,9 @@ StrictKeys = Annotated[bool, typer.Option("--strict-keys", help="Refuse a key fi
 Sidecar = Annotated[
     str | None, typer.Option(help="Record beside the image instead of in it: file for one photo, folder for several.")
 ]
+RecordsBeside = Annotated[
+    str | None, typer.Option("--sidecar", help="Where a record beside the image is: file for one photo, else folder.")
+]
 Seal = Annotated[
     Literal["file", "face", "none"] | None,
     typer.Option(help="What is stored under the key: the original file (default), the face pixels, or nothing."),
@@ -105,8 +108,8 @@ Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Optimisation steps a face; default 20, at recovery the record's, and two thirds as many again to find"
-        " what a recovery will need, which takes none itself if all can be read. 0: the networks alone.",
+        help="Optimisation steps a face; default 20, and two thirds as many again find what its recovery will need."
+        " A recovery takes the record's number, and only where that cannot be read. 0: the networks alone.",
     ),
 ]
 Model = Annotated[
@@ -157,6 +160,9 @@ Faces = Annotated[
 ]
 KeepFaces = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Photos of people to leave as they are, one face each.")
+]
+FacesKept = Annotated[
+    Path | None, typer.Option("--keep-faces", metavar="DIR", help="Photos of people who were left as they are.")
 ]
 Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="Look into folders of folders.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON result on stdout.")]
@@ -519,7 +525,7 @@ def recover(
     stateless: Annotated[
         bool, typer.Option("--stateless", help="Use pixels and key alone: for photos anonymized so.")
     ] = False,
-    sidecar: Sidecar = None,
+    sidecar: RecordsBeside = None,
     seal: Annotated[
         Literal["best", "none"], typer.Option(help="none: let the networks lead back, whatever is sealed.")
     ] = "best",
@@ -538,7 +544,7 @@ def recover(
     steps: Steps = None,
     compiled: Compile = False,
     faces: Faces = "all",
-    keep_faces: KeepFaces = None,
+    keep_faces: FacesKept = None,
     name: Name = None,
     format: Format = None,
     jpeg_quality: JpegQuality = None,
@@ -1109,10 +1115,10 @@ def inspect(
     faces = facts.pop("faces")
     for name, value in (*facts.items(), ("faces", len(faces))):
         shown = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else value
-        shown = "; ".join(value) if name == "needs" else shown
+        shown = "; ".join(value) if name == "needs" else "none" if value is None else shown
         print(_shown(f"{name.replace('_', ' '):15} {shown}"))
     for number, face in enumerate(faces, start=1):
-        corners = " ".join(f"({x:g}, {y:g})" for x, y in face["quad"])
+        corners = " ".join(f"({x:.0f}, {y:.0f})" for x, y in face["quad"])
         print(_shown(f"face {number:<10} {face['kind']} {corners}"))
 
 
@@ -1739,8 +1745,9 @@ def train(
     what: Annotated[
         str,
         typer.Argument(
-            help="heads, parser, identity, attributes, flow, ifadit, each on the former; census, on the first three; "
-            "critic, critic-again; autoencoder, then diffusion, sharpener; reader, then inversion, then dbaf, hford."
+            help="heads, parser, identity, attributes, flow, ifadit, each on the former; ethnicity, census, on the "
+            "first three; critic, critic-again; autoencoder, then diffusion, sharpener; reader, then inversion, then "
+            "dbaf, hford."
         ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],
