@@ -57,6 +57,7 @@ ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
+ATTRIBUTES = ("sex", "age", "tone")  # which the key leaves alone unless told otherwise; models.identity's CONDITIONS
 EFFORTS = {"fast": 0, "balanced": 20, "best": 40}  # refinement steps
 QUICK_PHOTOS, QUICK_KEYS, QUICK_RECOVER_KEYS = 40, 2, 1  # of an evaluation in half an hour
 
@@ -127,6 +128,9 @@ Compile = Annotated[
 Free = Annotated[
     str | None,
     typer.Option(metavar="sex,age,tone", help="Of ifadit: what the key may change too; else sex, age, tone are kept."),
+]
+Keep = Annotated[
+    str | None, typer.Option(metavar="sex,age,tone", help="The other way to say it: what alone the key may not change.")
 ]
 Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
 Quality = Annotated[
@@ -443,6 +447,7 @@ def anonymize(
     refine: Refine = None,
     quality: Quality = None,
     free: Free = None,
+    keep: Keep = None,
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
@@ -499,7 +504,7 @@ def anonymize(
     }
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     _spare([key_file, passphrase_file], [report, sheet, *(file for job in jobs for file in job.outputs)])
-    own = _own_settings(free, model, transform, steps, compiled)
+    own = _own_settings(_freed(free, keep), model, transform, steps, compiled)
     engine = EngineSettings(
         backend, device, detector, parser, _effort(refine, quality), batch_size, keep_faces, max_pixels, own
     )
@@ -539,6 +544,7 @@ def recover(
     parser: Parser = "trained",
     refine: Refine = None,
     free: Free = None,
+    keep: Keep = None,
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
@@ -586,7 +592,7 @@ def recover(
     }
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     _spare([key_file, passphrase_file, *(job.sidecar for job in jobs)], [report, *(job.target for job in jobs)])
-    own = _own_settings(free, model, transform, steps, compiled)
+    own = _own_settings(_freed(free, keep), model, transform, steps, compiled)
     engine = EngineSettings(backend or "", device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
     order = Order(overwrite, skip_existing, False, resume, report, runs_on, workers)
     return _do(ctx, jobs, _recovering, keys, engine, options, order)[0]
@@ -640,6 +646,18 @@ def _box(text: str) -> tuple[float, float, float, float]:
 
 
 Own = dict[str, str | int]  # settings that only some backends have
+
+
+def _freed(free: str | None, keep: str | None) -> str | None:
+    """What of the attributes is let go, for whichever way it was said."""
+    if keep is None:
+        return free
+    if free is not None:
+        raise UsageError("--keep and --free say the same thing", "give one of them")
+    kept = {name for name in keep.split(",") if name}
+    if unknown := kept.difference(ATTRIBUTES):
+        raise UsageError(f"cannot keep {', '.join(sorted(unknown))} alone", f"one or more of {', '.join(ATTRIBUTES)}")
+    return ",".join(name for name in ATTRIBUTES if name not in kept) or None
 
 
 def _own_settings(

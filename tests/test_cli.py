@@ -1695,6 +1695,31 @@ def test_it_runs_as_a_module():
     assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("anonface: error: ")
 
 
+def test_what_is_kept_is_the_other_way_to_say_what_is_let_go(anonface, key, monkeypatch):
+    from anonface import cli
+    from anonface.models.identity import CONDITIONS
+
+    assert tuple(CONDITIONS) == cli.ATTRIBUTES
+    said = []
+    own_settings = cli._own_settings
+
+    def spy(free, *rest):
+        said.append(free)
+        return own_settings(free, *rest)
+
+    monkeypatch.setattr(cli, "_own_settings", spy)
+    photo("a.png")
+    for kept in ("sex,age", "tone", "", "sex,age,tone", "age,sex"):
+        anonface("anonymize", "a.png", "--key-file", key, "--keep", kept, "--overwrite")
+    assert said == ["tone", "sex,age", "sex,age,tone", None, "tone"]
+    anonface("recover", "a.anon.png", "--key-file", key, "--keep", "sex", "--overwrite")
+    assert said[-1] == "age,tone"
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--keep", "sex", "--free", "age", "--overwrite")
+    assert code == 2 and "--keep and --free say the same thing" in err
+    code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--keep", "hair,sex", "--overwrite")
+    assert code == 2 and "cannot keep hair" in err and "sex, age, tone" in err and len(said) == 6
+
+
 @pytest.mark.parametrize("command", ["anonymize", "recover", "compare", "evaluate", "audit"])
 def test_help_names_the_default_of_refine(anonface, command):
     from anonface.backends.ifadit import IFADITSettings
