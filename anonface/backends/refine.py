@@ -264,10 +264,9 @@ class Scene:
         tells kinds apart (``parsed``, unless it is still to be asked), and how much more glasses are, both in nats a
         pixel of the mask."""
         parsed = self.eyes.parser(toned) if parsed is None else parsed
-        odds = like_odds(parsed, self.sight.parsed)
-        seen = self.mask * (1 - skin_kept(odds, self.skin, self.mask)) if self.params.mended else self.mask
-        faults = F.softplus(-odds), new_glasses(parsed, self.sight.parsed)
-        not_face, worn = (in_mask(fault, seen, self.mask) for fault in faults)
+        odds, glasses = (fault(parsed, self.sight.parsed) for fault in (like_odds, new_glasses))
+        seen = self.mask * (1 - skin_kept(odds, glasses, self.skin, self.mask)) if self.params.mended else self.mask
+        not_face, worn = (in_mask(fault, seen, self.mask) for fault in (F.softplus(-odds), glasses))
         return seen, not_face, worn
 
     def opinion(self, shown: Tensor, member: int | None = None) -> Tensor:

@@ -36,18 +36,31 @@ def test_skin_is_what_has_no_feature(eyes, faces):
         assert not skin[0, 0, down, across].any()
     cheek = (points[50] + points[280]) // 2  # below the nose's bridge lies the nose
     assert skin[0, 0, points[50][1], points[50][0]] == 1 and 0.5 < float(skin.mean()) < 0.95
-    assert skin[0, 0, cheek[1], cheek[0]] == 0
+    assert skin[0, :, cheek[1], cheek[0]].tolist() == [0, 1]  # which gives way to glasses
+    assert bool((skin[0, 1] >= skin[0, 0]).all())
 
 
 def test_skin_stays_where_a_new_face_is_none_and_hardly_elsewhere():
-    odds, skin, mask = torch.full((1, 64, 64), 9.0), torch.ones(1, 1, 128, 128), torch.zeros(1, 1, 128, 128)
+    odds, skin, mask = torch.full((1, 64, 64), 9.0), torch.ones(1, 2, 128, 128), torch.zeros(1, 1, 128, 128)
+    bare = torch.zeros_like(odds)
     odds[:, :, 50:] = -9
     skin[:, :, :40] = 0
     mask[:, :, :, 20:110] = 1
-    kept = skin_kept(odds, skin, mask)
+    kept = skin_kept(odds, bare, skin, mask)
     assert kept[0, 0, 80, 105] > 0.99 and kept[0, 0, 80, 60] == 0 and kept[0, 0, 20, 105] < 0.01
     assert kept[0, 0, 80, 127] == 0  # outside the mask nothing is asked
-    assert torch.equal(skin_kept(torch.full((1, 64, 64), 9.0), skin, mask), torch.zeros_like(mask))
+    assert torch.equal(skin_kept(torch.full((1, 64, 64), 9.0), bare, skin, mask), torch.zeros_like(mask))
+
+
+def test_a_nose_gives_way_to_glasses_and_to_nothing_else():
+    unlike, bare, mask = torch.full((1, 64, 64), -9.0), torch.zeros(1, 64, 64), torch.ones(1, 1, 128, 128)
+    skin, rims = torch.zeros(1, 2, 128, 128), torch.zeros(1, 64, 64)
+    skin[:, 1, 40:80] = 1  # a nose
+    rims[:, 20:40, 30:40] = 9.0
+    assert not skin_kept(unlike, bare, skin, mask).any()
+    kept = skin_kept(unlike, rims, skin, mask)
+    assert kept[0, 0, 60, 70] > 0.99 and not kept[0, 0, :30].any() and kept[0, 0, 60, 20] == 0
+    assert not skin_kept(-unlike, rims, skin, mask).any()  # what shows what the photo does stays, glasses or not
 
 
 def test_a_face_that_is_all_face_is_only_toned_and_a_strand_gives_way(eyes, faces):
