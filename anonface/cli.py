@@ -109,8 +109,8 @@ Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Optimisation steps a face; default 20, and two thirds as many again find what its recovery will need."
-        " A recovery takes the record's number, and only where that cannot be read. 0: the networks alone.",
+        help="Optimisation steps a face; default 20, and two thirds as many again, at least 6, find what its recovery"
+        " will need. A recovery takes the record's number, and only where that cannot be read. 0: the networks alone.",
     ),
 ]
 Model = Annotated[

@@ -69,6 +69,7 @@ SPREAD = SPREAD.repeat_interleave(26)
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
 LATENTS = 17  # that a compensation reaches
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
+FOUND_IN = 6  # steps at least, if any are taken, in which it is found what a recovery will need
 CASTING_FILES = ("census", "inversion", "critic")  # who is shown, not how recovery leads back
 
 
@@ -182,7 +183,7 @@ class IFADIT:
         # who asks for fewer steps than usual has no time for another person's
         turns = DISGUISE.turns if steps >= IFADITSettings.refine else 1
         self.disguise = replace(DISGUISE, steps=steps, turns=turns, **let_go)
-        self.finishing = replace(self.finishing, steps=steps * 2 // 3)
+        self.finishing = replace(self.finishing, steps=max(steps * 2 // 3, FOUND_IN) if steps else 0)
         self.restoration = replace(self.restoration, steps=steps * 3 // 2)
         self.casting = replace(USUAL if steps else ONE, free=freed)
         self.choice = replace(CHOICE, **let_go, **({"ethnicity": 0.0} if "tone" in freed else {}))
