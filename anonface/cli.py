@@ -109,8 +109,8 @@ Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Optimisation steps a face; default 20, and two thirds as many again, at least 6, find what its recovery"
-        " will need. A recovery takes the record's number, and only where that cannot be read. 0: the networks alone.",
+        help="Optimisation steps a face; default 20, and two thirds as many again, at least 6, to find what recovery"
+        " will need. Recovery takes the record's number, only where that cannot be read. 0: the networks alone.",
     ),
 ]
 Model = Annotated[
@@ -504,7 +504,7 @@ def anonymize(
     }
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     _spare([key_file, passphrase_file], [report, sheet, *(file for job in jobs for file in job.outputs)])
-    own = _own_settings(_freed(free, keep), model, transform, steps, compiled)
+    own = _own_settings(free, keep, model, transform, steps, compiled)
     engine = EngineSettings(
         backend, device, detector, parser, _effort(refine, quality), batch_size, keep_faces, max_pixels, own
     )
@@ -592,7 +592,7 @@ def recover(
     }
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     _spare([key_file, passphrase_file, *(job.sidecar for job in jobs)], [report, *(job.target for job in jobs)])
-    own = _own_settings(_freed(free, keep), model, transform, steps, compiled)
+    own = _own_settings(free, keep, model, transform, steps, compiled)
     engine = EngineSettings(backend or "", device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
     order = Order(overwrite, skip_existing, False, resume, report, runs_on, workers)
     return _do(ctx, jobs, _recovering, keys, engine, options, order)[0]
@@ -661,9 +661,15 @@ def _freed(free: str | None, keep: str | None) -> str | None:
 
 
 def _own_settings(
-    free: str | None, model: str | None, transform: str | None, steps: int | None, compiled: bool = False
+    free: str | None,
+    keep: str | None,
+    model: str | None,
+    transform: str | None,
+    steps: int | None,
+    compiled: bool = False,
 ) -> Own:
     """What was said of them."""
+    free = _freed(free, keep)
     named = {"free": free, "model": model, "transform": transform, "steps": steps, "compile": compiled or None}
     return {name: value for name, value in named.items() if value is not None}
 
@@ -1219,6 +1225,7 @@ def compare(
     parser: Parser = "trained",
     refine: Refine = None,
     free: Free = None,
+    keep: Keep = None,
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
@@ -1244,7 +1251,7 @@ def compare(
     keys = KeySource(key_file, passphrase_file, strict_keys)
     key = keys.secret().under(keys.fresh())
     second = Key.generate()
-    own = _own_settings(free, model, transform, steps)
+    own = _own_settings(free, keep, model, transform, steps)
     engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))
     rows: list[Sequence[NDArray[np.uint8]]] = []
     shown: list[Path] = []
@@ -1367,6 +1374,7 @@ def evaluate(
     refine: Refine = None,
     quality: Quality = None,
     free: Free = None,
+    keep: Keep = None,
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
@@ -1453,7 +1461,7 @@ def evaluate(
         raise UsageError(f"--part {part} needs a --journal, which the parts share")
     pictures: dict[Path, list[NDArray[np.uint8]]] = {}
 
-    def keep(original: Original, versions: list[NDArray[np.uint8]]) -> None:
+    def remember(original: Original, versions: list[NDArray[np.uint8]]) -> None:
         if original.box is not None:
             pictures[original.file] = [_thumbnail(around(picture, original.box), 256) for picture in versions]
 
@@ -1474,7 +1482,7 @@ def evaluate(
             detector,
             parser,
             _effort(refine, quality),
-            own=_own_settings(free, model, transform, steps),
+            own=_own_settings(free, keep, model, transform, steps),
         )
         if beside is not None:
             ground = {"judges": judges, "originals": originals, "limit": limit, "split": split}
@@ -1496,7 +1504,7 @@ def evaluate(
                 judges=judges,
                 originals=originals,
                 progress=lambda done, total: advance(done, "", total),
-                show=keep if sheet or report else None,
+                show=remember if sheet or report else None,
                 about=_described(engine, detector) | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
                 journal=journal,
                 part=share,
@@ -1658,6 +1666,7 @@ def audit(
     parser: Parser = "trained",
     refine: Refine = None,
     free: Free = None,
+    keep: Keep = None,
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
@@ -1690,7 +1699,7 @@ def audit(
     judges = Judges()
     with _progress("originals", 0) as advance:
         gallery = choose(folder, judges, sizes, seed, lambda done, total: advance(done, "", total))
-    own = _own_settings(free, model, transform, steps)
+    own = _own_settings(free, keep, model, transform, steps)
     engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
     with tempfile.TemporaryDirectory(prefix="anonface-") as work, _progress("attacks", len(wanted)) as advance:
         names = {attack.name: number for number, attack in enumerate(wanted)}

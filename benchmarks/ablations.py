@@ -420,7 +420,10 @@ def main() -> None:
         assert isinstance(read, ReadEditing)
         family = Editing(args.of, read, settings, seen)
     print(f"| {' | '.join((args.of, *family.columns))} |\n|{'---|' * (len(family.columns) + 1)}", flush=True)
-    only = args.only.split(",") if args.only else ["no training", *(variant.title for variant in family.variants)]
+    titles = ["no training", *(variant.title for variant in family.variants)]
+    only = args.only.split(",") if args.only else titles
+    if unknown := set(only).difference(titles):
+        parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(titles)}")
     if "no training" in only:
         print(f"| no training | {' | '.join(family.cells(family.fresh(Variant(''))))} |", flush=True)
     for variant in family.variants:

@@ -104,7 +104,7 @@ def measured(missing: Tensor, mask: Tensor, count: int, grey: bool) -> Tensor:
     """
     planes = torch.einsum("pr,ryx->pyx", missing.new_tensor(YCBCR), F.adaptive_avg_pool2d(missing, GRID)[0])
     cover = F.adaptive_avg_pool2d(mask, GRID)[0, 0]
-    across, down, places, usual = (x.to(planes) for x in _waves(grey))
+    across, down, places, usual = (x.to(planes) for x in (*_cosines_of_box(), *_waves(grey)))
     plane, rows, columns = places[:count].long().unbind(1)
     wave = planes.new_zeros(3, len(down), len(across))
     for _ in range(ROUNDS):  # outside the mask waves may do what they like
@@ -115,8 +115,7 @@ def measured(missing: Tensor, mask: Tensor, count: int, grey: bool) -> Tensor:
 
 def drawn(numbers: Tensor, side: int, grey: bool) -> Tensor:
     """The picture that such numbers are, [1, 3, side, side]."""
-    *_, places, usual = (x.to(numbers) for x in _waves(grey))
-    across, down = (waves.to(numbers) for waves in _cosines_of_box(FADING))
+    across, down, places, usual = (x.to(numbers) for x in (*_cosines_of_box(FADING), *_waves(grey)))
     plane, rows, columns = places[: len(numbers)].long().unbind(1)
     wave = numbers.new_zeros(3, len(down), len(across))
     wave[plane, rows, columns] = numbers * usual[: len(numbers)]
@@ -126,9 +125,8 @@ def drawn(numbers: Tensor, side: int, grey: bool) -> Tensor:
 
 
 @functools.cache
-def _waves(grey: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cosines across [ACROSS, GRID] and down [DOWN, GRID], all waves [n, 3] (plane, down, across) from slow to fast,
-    and USUAL of each; a grey face has no hues."""
+def _waves(grey: bool) -> tuple[Tensor, Tensor]:
+    """All waves [n, 3] (plane, down, across) from slow to fast, and USUAL of each; a grey face has no hues."""
     places = torch.cartesian_prod(torch.arange(1 if grey else 3), torch.arange(DOWN), torch.arange(ACROSS))
     plane, down, across = places.unbind(1)
     hue = plane > 0
@@ -138,12 +136,12 @@ def _waves(grey: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     # in whole numbers: a machine that rounds otherwise must not exchange two waves
     squared = (round(100 * WIDTH) * down) ** 2 + (round(100 * HEIGHT) * across) ** 2
     order = (squared * torch.where(hue, HUES[0], HUES[1]) ** 2).argsort(stable=True)
-    return *_cosines_of_box(), places[order], usual[order]
+    return places[order], usual[order]
 
 
 @functools.cache
 def _cosines_of_box(beyond: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Those across and those down."""
+    """Those across [ACROSS, GRID] and those down [DOWN, GRID]."""
     return _cosines(ACROSS, LEFT, WIDTH, beyond), _cosines(DOWN, TOP, HEIGHT, beyond)
 
 

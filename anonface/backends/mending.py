@@ -23,7 +23,7 @@ from anonface.keys import FaceKey
 from anonface.models.face_parser import like_odds, new_glasses
 
 REACH = 5  # px by which more is kept than is no face
-FEATURES = (BROWS[:10], BROWS[10:], EYES[:16], EYES[16:], LIPS, NOSE)  # rows of the mesh
+FEATURES = (BROWS[:10], BROWS[10:], EYES[:16], EYES[16:], LIPS)  # rows of the mesh, beside the nose's
 NEAR = 0.025  # of the side: skin that goes with a feature
 RIM = 1.0  # nats by which a pixel is more surely glasses than in the photo
 BORDER = 5  # px: the side of the square over which the rim is averaged, three times
@@ -65,7 +65,7 @@ def skin_of(mesh: Tensor, side: int) -> Tensor:
     second channel takes the nose for none."""
     points, features = mesh[0].float().cpu().numpy() * side, np.zeros((2, side, side), np.uint8)
     disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * round(NEAR * side) + 1,) * 2)
-    for drawn, parts in zip(features, (FEATURES, FEATURES[:-1]), strict=True):
+    for drawn, parts in zip(features, ((*FEATURES, NOSE), FEATURES), strict=True):
         for rows in parts:
             cv2.fillConvexPoly(drawn, cv2.convexHull(points[rows]).astype(np.int32), 1)
         cv2.dilate(drawn, disc, drawn)

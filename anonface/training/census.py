@@ -169,12 +169,12 @@ def _hull(points: Tensor, side: int) -> Tensor:
     return torch.from_numpy(inside)
 
 
-def take_census(people: People, changes: Tensor, ridge: float = 0.1) -> tuple[Census, Tensor]:
+def take_census(people: People, changes: Tensor, share: float = 0.1) -> tuple[Census, Tensor]:
     """The census that people teach, and what share of each reading's variance is told of styles held out.
 
     Args:
         changes: gradients [n, 512], as :func:`seen_change` has them.
-        ridge: in variances of a whitened coordinate of styles.
+        share: of the ridge, in variances of a whitened coordinate of styles.
     """
     styles, parts = people.styles.double(), [people.kept, people.apparent]
     shapes = {"mesh": people.mesh, "expression": expression(people.mesh.unflatten(1, (468, 2))).flatten(1)}
@@ -188,8 +188,8 @@ def take_census(people: People, changes: Tensor, ridge: float = 0.1) -> tuple[Ce
     scale = variances.clamp_min(1e-6).sqrt()
     x = (styles - mean) @ (turn / scale)  # whitened
     learned = torch.arange(len(x)) % HELD_OUT != 0
-    missed = y[~learned] - x[~learned] @ _ridge(x[learned], y[learned], ridge)
-    slopes = _ridge(x, y, ridge)
+    missed = y[~learned] - x[~learned] @ ridge(x[learned], y[learned], share)
+    slopes = ridge(x, y, share)
 
     census = Census()
     census.mean.copy_(mean)
@@ -210,6 +210,7 @@ def _components(seen: Tensor, count: int) -> Tensor:
     return off @ torch.linalg.svd(off, full_matrices=False).Vh[:count].T
 
 
-def _ridge(x: Tensor, y: Tensor, share: float) -> Tensor:
+def ridge(x: Tensor, y: Tensor, share: float) -> Tensor:
+    """What of x [N, d] foretells y [N, ...], each of mean 0; ``share`` is in variances of x, of about 1."""
     gram = x.T @ x / len(x) + share * torch.eye(x.shape[1], dtype=x.dtype)
     return torch.linalg.solve(gram, x.T @ y / len(x))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from anonface.models.ethnicity import Ethnicity
+from anonface.training.census import ridge
 
 HELD_OUT = 4  # one face in so many tells how well codes tell
 RIDGE = 1.0  # in mean variances of a coordinate
@@ -26,15 +27,15 @@ def fit_ethnicity(codes: Tensor, odds: Tensor) -> tuple[Ethnicity, float]:
     learned = torch.arange(len(x)) % HELD_OUT != 0
     foretold = x[~learned] @ _direction(x[learned], y[learned])
     told = float(torch.corrcoef(torch.stack([foretold, y[~learned]]))[0, 1])
-    read = x @ (direction := _direction(x, y))
-    ethnicity, spread = Ethnicity(), read.std()
-    ethnicity.direction.copy_(direction / spread)
-    ethnicity.usual.copy_(read.mean() / spread)
+    direction = _direction(x, y)
+    read = x @ direction
+    ethnicity = Ethnicity()
+    ethnicity.direction.copy_(direction / read.std())
+    ethnicity.usual.copy_(read.mean() / read.std())
     return ethnicity, told
 
 
 def _direction(x: Tensor, y: Tensor) -> Tensor:
+    """Along which y changes, of any length."""
     off = x - x.mean(0)
-    gram = off.T @ off / len(off)
-    gram = gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
-    return torch.linalg.solve(gram, off.T @ (y - y.mean()) / len(off))
+    return ridge(off / off.square().mean().sqrt(), y - y.mean(), RIDGE)

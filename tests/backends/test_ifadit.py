@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from anonface.backends.base import build
 from anonface.backends.eyes import Sight
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.ifadit import CLEAR, IFADIT, IFADITSettings, KeyGen
+from anonface.backends.ifadit import CLEAR, FOUND_IN, IFADIT, IFADITSettings, KeyGen
 from anonface.backends.message import LEGIBLE
 from anonface.backends.refine import DISGUISE
 from anonface.cli import EFFORTS
@@ -94,6 +94,7 @@ def test_what_is_freed_is_known_to_the_header_and_mirrored_by_some_keys(backend)
     for weights in ("disguise", "choice"):  # nor does anything hold what is freed
         young, plain = (getattr(backend.under(settings), weights) for settings in ({"free": "age"}, {}))
         assert young.age == 0 < plain.age and young.sex == plain.sex > 0
+    assert backend.under({"free": "tone"}).choice.ethnicity == 0 < young.ethnicity == plain.ethnicity
     keys = face_keys(16)
     assert torch.equal(backend.keygen(keys).mirror, torch.ones(16, KEPT, dtype=torch.float64))
     mirror = backend.keygen(keys, "age").mirror
@@ -126,6 +127,11 @@ def test_another_person_has_a_turn_where_there_is_time_for_it(backend):
     turns = [backend.under({"refine": steps}).disguise.turns for steps in (19, 20, 40)]
     assert turns == [1, DISGUISE.turns, DISGUISE.turns] and DISGUISE.turns > 1
     assert backend.under({"refine": 4}).under({"refine": 20}).disguise.turns == DISGUISE.turns
+
+
+def test_what_a_recovery_needs_is_found_in_enough_steps_where_any_are_taken(backend):
+    steps = [backend.under({"refine": steps}).finishing.steps for steps in (0, 1, 9, 20, 40)]
+    assert steps == [0, FOUND_IN, FOUND_IN, 13, 26]
 
 
 def test_without_refinement_it_says_the_code_alone(backend, faces, masks):
