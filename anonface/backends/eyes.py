@@ -16,10 +16,11 @@ from anonface.models.apparent import Apparent
 from anonface.models.ethnicity import Ethnicity
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
-from anonface.models.identity import IdentityEncoder
+from anonface.models.identity import CONDITIONS, IdentityEncoder
 
 MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, for the 468-point network
 MESH_INPUT = 192
+SEX_OF_CODE = 25.0  # logits of "male" that go with a code's first coordinate: real faces have about 0.15 of it, and 3
 
 LandmarkNetwork = Callable[[Tensor], Tensor]
 
@@ -89,8 +90,10 @@ class Sight:
     @cached_property
     @torch.no_grad()
     def seems(self) -> Tensor:
-        """Apparent sex, the logit of "male", and age in years: [2]."""
-        return self.eyes.apparent(self.face)[0]
+        """Apparent sex, the logit of "male", and age in years: [2]. What the classifier says of sex and what the code
+        does weigh the same: either takes some for the other."""
+        sex, age = self.eyes.apparent(self.face)[0]
+        return torch.stack([(sex + SEX_OF_CODE * self.code[0, CONDITIONS["sex"].start]) / 2, age])
 
     @cached_property
     @torch.no_grad()

@@ -3,10 +3,15 @@ beside the face, where the two show different things, what the photo shows.
 
 Somebody else's face is seldom as broad as the one whose place it takes, and their hair falls otherwise: without this a
 strand ends on the cheek, and a dark rim runs along the jaw. Only skin is kept so, never a feature; where the new face
-wears glasses, which the photo does not show there, the nose too: else their rims hang below the photo's own.
+wears glasses, which the photo does not show there, the nose too: else their rims hang below the photo's own. Where the
+new face's hair hangs over the photo's brow, there is skin in the colour of what is about the brow: else a dark slab in
+the shape of a brow is left of that hair.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
 
 import cv2
 import numpy as np
@@ -20,12 +25,14 @@ from anonface.backends.shape import shaped
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS, NOSE
 from anonface.keys import FaceKey
-from anonface.models.face_parser import like_odds, new_glasses
+from anonface.models.face_parser import FACE, SKIN, hair_odds, like_odds, new_glasses
 
 REACH = 5  # px by which more is kept than is no face
 FEATURES = (BROWS[:10], BROWS[10:], EYES[:16], EYES[16:], LIPS)  # rows of the mesh, beside the nose's
 NEAR = 0.025  # of the side: skin that goes with a feature
 RIM = 1.0  # nats by which a pixel is more surely glasses than in the photo
+BROW = 0.06  # of the side: half of what there may be between hair above a brow and hair below it
+NEARBY = ((0.03, 1.0), (0.1, 0.01))  # of the side: how far skin lies whose colour is a brow's, and how much it counts
 BORDER = 5  # px: the side of the square over which the rim is averaged, three times
 
 
@@ -50,30 +57,76 @@ def mended(render: Tensor, face: Tensor, mask: Tensor, sight: Sight, features: b
     Returns:
         [1, 3, R, R].
     """
-    side, fine, small = render.shape[-1], sight.face.shape[-1], sight.face
+    side, fine = render.shape[-1], sight.face.shape[-1]
+    resize = partial(F.interpolate, size=(side, side), mode="bilinear", antialias=side < fine)
     cover = shrink(mask, fine)
     skin = torch.ones_like(cover).expand(-1, 2, -1, -1) if features else skin_of(sight.mesh, fine)
-    parsed = sight.eyes.parser(match_tones(shrink(render, fine), small, cover))
-    kept = skin_kept(like_odds(parsed, sight.parsed), new_glasses(parsed, sight.parsed), skin, cover)
-    kept = F.interpolate(kept, (side, side), mode="bilinear", antialias=side < fine)
+    parsed = sight.eyes.parser(match_tones(shrink(render, fine), sight.face, cover))
+    odds, worn = like_odds(parsed, sight.parsed), new_glasses(parsed, sight.parsed)
+    if features:
+        kept, photo = skin_kept(odds, worn, skin, cover), face
+    else:
+        bare, brows = without_brows(sight)
+        kept = skin_kept(odds, worn, skin, cover, over_brows(torch.minimum(hair_odds(parsed), -odds), brows, cover))
+        photo = torch.lerp(face, resize(bare), resize(F.avg_pool2d(brows, BORDER, 1, BORDER // 2)))
+    kept = resize(kept)
     # in the photo's tones once more: what is not seen shall not colour what is
-    return torch.lerp(match_tones(render, face, mask * (1 - kept)), face, kept)
+    return torch.lerp(match_tones(render, face, mask * (1 - kept)), photo, kept)
 
 
 def skin_of(mesh: Tensor, side: int) -> Tensor:
     """1 where there is no feature of landmarks [1, 468, 2] in shares of the side, 0 elsewhere, [1, 2, side, side]; the
     second channel takes the nose for none."""
-    points, features = mesh[0].float().cpu().numpy() * side, np.zeros((2, side, side), np.uint8)
-    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * round(NEAR * side) + 1,) * 2)
-    for drawn, parts in zip(features, ((*FEATURES, NOSE), FEATURES), strict=True):
-        for rows in parts:
-            cv2.fillConvexPoly(drawn, cv2.convexHull(points[rows]).astype(np.int32), 1)
-        cv2.dilate(drawn, disc, drawn)
-    return 1 - torch.from_numpy(features).to(mesh)[None]
+    drawn = [_features(mesh, side, parts) for parts in ((*FEATURES, NOSE), FEATURES)]
+    return 1 - torch.cat(drawn, dim=1)
+
+
+def _features(mesh: Tensor, side: int, parts: Sequence[list[int]]) -> Tensor:
+    """1 within NEAR of the parts of a mesh, 0 elsewhere, [1, 1, side, side]."""
+    points, drawn = mesh[0].float().cpu().numpy() * side, np.zeros((side, side), np.uint8)
+    for rows in parts:
+        cv2.fillConvexPoly(drawn, cv2.convexHull(points[rows]).astype(np.int32), 1)
+    cv2.dilate(drawn, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * round(NEAR * side) + 1,) * 2), drawn)
+    return torch.from_numpy(drawn).to(mesh)[None, None]
 
 
 @torch.no_grad()
-def skin_kept(odds: Tensor, worn: Tensor, skin: Tensor, mask: Tensor) -> Tensor:
+def without_brows(sight: Sight) -> tuple[Tensor, Tensor]:
+    """A photo's face with skin over its brows, [1, 3, S, S], and 1 where a pixel is brow and no other feature's nor
+    covered, [1, 1, S, S]."""
+    face, mesh, side = sight.face, sight.mesh, sight.face.shape[-1]
+    brows = _features(mesh, side, FEATURES[:2]) * (1 - _features(mesh, side, (*FEATURES[2:], NOSE)))
+    seen = F.interpolate(sight.parsed.softmax(1), (side, side), mode="bilinear")
+    brows = brows * (seen[:, FACE].sum(1, keepdim=True) > 0.5)
+    skin = ((seen[:, SKIN] > 0.5) * skin_of(mesh, side)[:, :1])[0, 0].cpu().numpy()
+    pixels = face[0].permute(1, 2, 0).cpu().numpy()
+    total, mass = np.zeros_like(pixels), np.full_like(skin, np.finfo(np.float32).tiny)
+    for reach, trust in NEARBY:
+        total += trust * cv2.GaussianBlur(pixels * skin[..., None], (0, 0), reach * side)
+        mass += trust * cv2.GaussianBlur(skin, (0, 0), reach * side)
+    bare = torch.from_numpy(total / mass[..., None]).to(face).permute(2, 0, 1)[None]
+    return bare, brows
+
+
+@torch.no_grad()
+def over_brows(hair: Tensor, brows: Tensor, mask: Tensor) -> Tensor:
+    """1 where new hair hangs over the photo's brows, [1, 1, S, S].
+
+    Args:
+        hair: log odds that a render shows hair, and the photo none, [1, h, w].
+        brows: as :func:`without_brows` has them.
+        mask: [1, 1, S, S] in 0..1, outside which nothing is asked.
+    """
+    hangs = (F.interpolate(hair[:, None], mask.shape[-2:], mode="bilinear") > 0).to(mask) * (mask > 0)
+    # between hair above and hair below there is hair: a parser expects a brow there
+    reach = round(BROW * mask.shape[-1])
+    widest = partial(F.max_pool2d, kernel_size=(2 * reach + 1, 1), stride=1)
+    hangs = 1 - widest(1 - widest(F.pad(hangs, (0, 0, 2 * reach, 2 * reach))))
+    return F.max_pool2d(hangs, 2 * REACH + 1, 1, REACH) * brows
+
+
+@torch.no_grad()
+def skin_kept(odds: Tensor, worn: Tensor, skin: Tensor, mask: Tensor, hidden: Tensor | None = None) -> Tensor:
     """How much of the photo's own skin stays, [1, 1, S, S] in 0..1.
 
     Args:
@@ -81,10 +134,12 @@ def skin_kept(odds: Tensor, worn: Tensor, skin: Tensor, mask: Tensor) -> Tensor:
         worn: by how many nats more surely it shows glasses, [1, h, w].
         skin: of the photo, as :func:`skin_of` has it.
         mask: [1, 1, S, S] in 0..1, outside which nothing is asked.
+        hidden: of the photo's brows, what :func:`over_brows` says.
     """
     unlike, rims = F.interpolate(torch.stack([-odds, worn - RIM], dim=1), mask.shape[-2:], mode="bilinear").split(1, 1)
     foreign = (torch.cat([unlike, torch.minimum(unlike, rims)], dim=1) > 0).to(mask) * (mask > 0)
     kept = (F.max_pool2d(foreign, 2 * REACH + 1, 1, REACH) * skin).amax(1, keepdim=True)
+    kept = kept if hidden is None else torch.maximum(kept, hidden)
     for _ in range(3):
         kept = F.avg_pool2d(kept, BORDER, 1, BORDER // 2)
     return kept

@@ -20,6 +20,7 @@ CLASSES = (
 )  # fmt: skip
 
 FACE = tuple(CLASSES.index(name) for name in ("skin", "brows", "eyes", "nose", "lips"))  # what a mask is made of
+SKIN = (CLASSES.index("skin"),)
 BARE = tuple(CLASSES.index(name) for name in ("ears", "neck"))  # skin beside the face
 HAIR = (CLASSES.index("hair"),)
 GLASSES = (CLASSES.index("glasses"),)
@@ -68,6 +69,11 @@ class FaceParser(nn.Module):
 def face_odds(logits: Tensor) -> Tensor:
     """Log odds that a pixel is face, from class logits [B, classes, H, W] -> [B, H, W]."""
     return _odds(logits, FACE)
+
+
+def hair_odds(logits: Tensor) -> Tensor:
+    """Log odds that a pixel is hair, like those."""
+    return _odds(logits, HAIR)
 
 
 def new_glasses(logits: Tensor, photo: Tensor) -> Tensor:

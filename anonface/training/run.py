@@ -9,6 +9,7 @@ diffusion, then sharpener; reader, inversion, then dbaf and hford.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,6 +92,9 @@ def train_command(
 ) -> Iterator[dict[str, float]]:
     """Run or resume one recipe; yields the logged losses of every step.
 
+    What comes of it depends on the request alone, save that sums are rounded otherwise by another processor, and, but
+    for ALONE, by another number of threads.
+
     Args:
         what: a key of RECIPES.
         progress: called while faces are rendered beforehand.
@@ -104,11 +108,23 @@ def train_command(
         raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {names}")
     if request.device != "cpu" and what not in PACES:
         raise UsageError(f"{what} is trained on the CPU only", f"--device is for {', '.join(PACES)}")
-    if what in FITTED:
-        yield FITTED[what](request, progress)
-        return
-    objective, settings = RECIPES[what](request, progress)
-    yield from train(objective, settings)
+    torch.manual_seed(request.seed)  # networks begin with what torch draws
+    with _threads(1 if what in ALONE else torch.get_num_threads()):
+        if what in FITTED:
+            yield FITTED[what](request, progress)
+            return
+        objective, settings = RECIPES[what](request, progress)
+        yield from train(objective, settings)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _heads(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -406,6 +422,7 @@ PACES = {
     "hford": ((4, 1_200), (16, 60_000)),
 }
 CENSUS, ETHNICITY = "census", "ethnicity"
+ALONE = {"flow", "ethnicity"}  # on one thread: their files come out the same however many there are
 FITTED = {CENSUS: _census_taken, ETHNICITY: _ethnicity_fitted}  # not trained step by step
 REFINED = 10  # times as many faces are begun as refined, which takes half a minute each
 READ = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # of these the first, which look through the reader

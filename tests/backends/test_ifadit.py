@@ -168,7 +168,7 @@ def test_a_wrong_keys_stranger_is_of_the_seen_faces_sex_and_age(backend, faces, 
 
     def shown(alike: int) -> torch.Tensor:
         """Who is shown where all strangers but one are said to look otherwise than the face that is seen."""
-        looks, own = itertools.count(), backend.networks.apparent(faces[:1])[0]
+        looks, own = itertools.count(), Sight(faces[:1], backend.networks).seems
 
         def said(seems, photo, params):
             assert params.sex and params.age and torch.equal(photo, own) and not torch.equal(seems, own)

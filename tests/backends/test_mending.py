@@ -8,9 +8,9 @@ import torch
 
 from anonface.backends.eyes import Eyes, Sight, load_eyes, mesh_in_crop
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.mending import mended, skin_kept, skin_of
+from anonface.backends.mending import mended, over_brows, skin_kept, skin_of, without_brows
 from anonface.backends.tones import match_tones
-from anonface.faces.align import EYES, LIPS
+from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.models.face_parser import CLASSES
 
 
@@ -61,6 +61,32 @@ def test_a_nose_gives_way_to_glasses_and_to_nothing_else():
     kept = skin_kept(unlike, rims, skin, mask)
     assert kept[0, 0, 60, 70] > 0.99 and not kept[0, 0, :30].any() and kept[0, 0, 60, 20] == 0
     assert not skin_kept(-unlike, rims, skin, mask).any()  # what shows what the photo does stays, glasses or not
+
+
+def test_hair_between_hair_above_and_below_hangs_over_a_brow_and_no_other_does():
+    hair, brows, mask = torch.full((1, 64, 64), -9.0), torch.zeros(1, 1, 128, 128), torch.ones(1, 1, 128, 128)
+    brows[..., 40:52, 20:110] = 1
+    hair[:, 10:20, 45:55], hair[:, 26:40, 45:55] = 9.0, 9.0  # the parser took what is between for a brow
+    hair[:, 10:20, 20:30] = 9.0  # this fringe ends above
+    hangs = over_brows(hair, brows, mask)
+    assert hangs[0, 0, 45, 100] == 1 and not hangs[0, 0, 46:, 30:80].any() and not hangs[0, 0, :40].any()
+    assert not over_brows(-hair.abs(), brows, mask).any() and not over_brows(hair, brows, 0 * mask).any()
+    seen = torch.full((1, 64, 64), 9.0)
+    kept = skin_kept(seen, 0 * seen, torch.zeros(1, 2, 128, 128), mask, hangs)
+    assert kept[0, 0, 45, 100] > 0.99 and not kept[0, 0, 51:, :70].any()
+
+
+def test_brows_are_painted_over_in_the_colour_of_the_skin_about_them(eyes, faces):
+    sight = Sight(faces[:1], eyes)
+    bare, brows = without_brows(sight)
+    points = (sight.mesh[0] * 256).long()
+    middle, skin = points[BROWS].float().mean(0).long(), faces[0, :, points[151][1], points[151][0]]  # the forehead
+    for rows in (BROWS[:10], BROWS[10:]):
+        across, down = points[rows].float().mean(0).long()
+        assert brows[0, 0, down, across] == 1
+        assert (bare[0, :, down, across] - skin).abs().max() < 0.25 < (faces[0, :, down, across] - skin).abs().max()
+    assert brows[0, 0, middle[1], middle[0]] == 0 and 0.005 < float(brows.mean()) < 0.1
+    assert not brows[0, 0, points[EYES].T[1], points[EYES].T[0]].any()
 
 
 def test_a_face_that_is_all_face_is_only_toned_and_a_strand_gives_way(eyes, faces):

@@ -56,7 +56,7 @@ def fewest(backend: IFADIT, hidden: torch.Tensor, shown: torch.Tensor) -> torch.
     """Styles of the four of eight who fit, those who stand out most as the code says first."""
     census, w = backend.networks.census, backend.keygen.mapping(styles(hidden, 8))
     with torch.inference_mode():
-        seems = backend.networks.apparent(shown)[0]
+        seems = Sight(shown, backend.networks).seems
         fit = w[strangeness(census(w), census, hidden, seems).argsort(stable=True)[:4]]
         return fit[(census.marked(fit) @ bearing(hidden).float()).argsort(descending=True)]
 

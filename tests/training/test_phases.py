@@ -95,3 +95,18 @@ def test_training_keys_are_drawn_like_real_ones(fixed):
 def test_an_unknown_recipe_is_refused(tmp_path):
     with pytest.raises(UsageError, match="nothing called 'everything'"):
         next(train_command("everything", Request(tmp_path)))
+
+
+def test_a_command_gives_the_same_weights_again_whatever_was_drawn_before_and_however_many_threads(tmp_path):
+    files, before = [], torch.get_num_threads()
+    for threads in (1, 2):
+        torch.rand(threads)
+        torch.set_num_threads(threads)
+        try:
+            list(train_command("flow", Request(tmp_path / str(threads), steps=2, faces=8)))
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(before)
+        folder = tmp_path / str(threads) / "flow"
+        files.append([(folder / f"{part}.safetensors").read_bytes() for part in ("flow", "compensation")])
+    assert files[0] == files[1]
