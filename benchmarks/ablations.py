@@ -249,6 +249,13 @@ def faces_are_as_drawn(objective: Objective) -> None:
     phase_two(objective).taken = lambda faces, rng: faces
 
 
+def one_recognizer(objective: Objective) -> None:
+    run = phase_two(objective)
+    encoder = run.fixed.encoder
+    # a code's axes are an isometry of both trunks' embeddings, side by side
+    run.told = lambda codes: F.normalize((codes @ encoder.axes)[:, : encoder.params.width_a], dim=1)
+
+
 @dataclass
 class Rendered(Family):
     """iFADIT's phase II, from the shipped flow on."""
@@ -262,6 +269,7 @@ class Rendered(Family):
         Variant("no diversity", without={"diversity"}),
         Variant("no image loss", without={"image"}),
         Variant("no compensation", without={"compensation"}, prepare=nothing_compensates),
+        Variant("one recognizer", prepare=one_recognizer),
         Variant("M learns along", prepare=mapper_learns_along),
         Variant("nothing happens on the way", prepare=nothing_happens_on_the_way),
         Variant("faces as drawn", prepare=faces_are_as_drawn),
@@ -405,6 +413,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=11)
     parser.add_argument("--keys", type=int, default=3)
     args = parser.parse_args()
+    torch.manual_seed(1)  # as the command does: from it networks begin
     recipe, settings = RECIPES[args.of](Request(args.run, steps=args.steps, faces=args.faces), lambda done, total: None)
     judges = Judges()
     originals = look_at_originals(args.photos, judges, only=of_split(photos_of(args.photos), args.split)[: args.limit])

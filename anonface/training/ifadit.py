@@ -279,7 +279,7 @@ class PhaseTwo(Objective):
     composite, 8-bit rounding, jittered re-alignment, compression.
 
     ``learning`` names what is trained; ``taken`` says how a drawn face is photographed, and ``sent`` what becomes of an
-    anonymized one on its way.
+    anonymized one on its way; ``told`` is what the losses make of codes.
     """
 
     learning: tuple[str, ...] = ("flow", "compensation")
@@ -299,6 +299,7 @@ class PhaseTwo(Objective):
         self.flow, self.compensation = flow, compensation
         self.taken: Photographing = photograph
         self.sent: Photographing = photograph_gently
+        self.told: Callable[[Tensor], Tensor] = lambda codes: codes
 
     def modules(self) -> dict[str, nn.Module]:
         return {name: getattr(self, name) for name in self.learning}
@@ -322,14 +323,15 @@ class PhaseTwo(Objective):
         recovered = self._render(self.flow.inverse(seen, key), a_seen, arrived, mask)
         false = self._render(self.flow.inverse(seen, wrong), a_seen, arrived, mask)
         e = {
-            name: fixed.encoder(picture)
+            name: self.told(fixed.encoder(picture))
             for name, picture in (("anon", anonymized), ("second", second), ("right", recovered), ("wrong", false))
         }
+        own = self.told(z)
         return {
-            "anon": theta_plus(e["anon"], z),  # equation 15
+            "anon": theta_plus(e["anon"], own),  # equation 15
             "diversity": theta_plus(e["anon"], e["anon"].roll(1, 0))
             + theta_plus(e["anon"], e["second"]),  # equation 17
-            "deanon": theta_minus(e["right"], z) + theta_plus(e["wrong"], z),  # equation 18
+            "deanon": theta_minus(e["right"], own) + theta_plus(e["wrong"], own),  # equation 18
             "compensation": theta_minus(seen, hidden.detach()),
             # equation 20, at a tenth of its share in equation 22
             "image": 0.1
