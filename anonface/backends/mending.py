@@ -20,18 +20,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface.backends.eyes import Sight
-from anonface.backends.looks import shrink
+from anonface.backends.looks import luma, shrink
 from anonface.backends.shape import shaped
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS, NOSE
 from anonface.keys import FaceKey
-from anonface.models.face_parser import FACE, SKIN, hair_odds, like_odds, new_glasses
+from anonface.models.face_parser import BROW, FACE, SKIN, hair_odds, like_odds, new_glasses
 
 REACH = 5  # px by which more is kept than is no face
 FEATURES = (BROWS[:10], BROWS[10:], EYES[:16], EYES[16:], LIPS)  # rows of the mesh, beside the nose's
 NEAR = 0.025  # of the side: skin that goes with a feature
 RIM = 1.0  # nats by which a pixel is more surely glasses than in the photo
-BROW = 0.06  # of the side: half of what there may be between hair above a brow and hair below it
+THIN, STRAND = 0.025, 0.3  # of the side: half of how wide a strand may be; how much darker it is than what is about it
+MAYBE = 0.2  # share from which on something may be a brow
+GAP = 0.06  # of the side: half of what there may be between hair above a brow and hair below it
 NEARBY = ((0.03, 1.0), (0.1, 0.01))  # of the side: how far skin lies whose colour is a brow's, and how much it counts
 BORDER = 5  # px: the side of the square over which the rim is averaged, three times
 
@@ -61,8 +63,12 @@ def mended(render: Tensor, face: Tensor, mask: Tensor, sight: Sight, features: b
     resize = partial(F.interpolate, size=(side, side), mode="bilinear", antialias=side < fine)
     cover = shrink(mask, fine)
     skin = torch.ones_like(cover).expand(-1, 2, -1, -1) if features else skin_of(sight.mesh, fine)
-    parsed = sight.eyes.parser(match_tones(shrink(render, fine), sight.face, cover))
+    shown = match_tones(shrink(render, fine), sight.face, cover)
+    parsed = sight.eyes.parser(shown)
     odds, worn = like_odds(parsed, sight.parsed), new_glasses(parsed, sight.parsed)
+    odds = torch.where(
+        F.adaptive_max_pool2d(strands(shown, parsed, sight), odds.shape[-1])[:, 0] > 0, -odds.abs(), odds
+    )
     if features:
         kept, photo = skin_kept(odds, worn, skin, cover), face
     else:
@@ -109,6 +115,20 @@ def without_brows(sight: Sight) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
+def strands(shown: Tensor, parsed: Tensor, sight: Sight) -> Tensor:
+    """1 where a face [1, 3, S, S] shows on its forehead a thin dark line that the photo does not and that is no brow to
+    the parser, whose logits are ``parsed``: hair too fine for it; [1, 1, S, S]."""
+    side = shown.shape[-1]
+    reach = round(THIN * side)
+    widest = partial(F.max_pool2d, kernel_size=2 * reach + 1, stride=1, padding=reach)
+    new, before = (-widest(-widest(light)) - light for light in map(luma, (shown, sight.face)))
+    forehead = torch.arange(side, device=shown.device)[:, None] < sight.mesh[0, BROWS, 1].min() * side
+    brows = F.max_pool2d(parsed.softmax(1)[:, BROW], BORDER, 1, BORDER // 2)
+    none = F.interpolate(brows, (side, side), mode="bilinear") < MAYBE
+    return ((new - before > STRAND) & forehead & none).to(shown)
+
+
+@torch.no_grad()
 def over_brows(hair: Tensor, brows: Tensor, mask: Tensor) -> Tensor:
     """1 where new hair hangs over the photo's brows, [1, 1, S, S].
 
@@ -119,7 +139,7 @@ def over_brows(hair: Tensor, brows: Tensor, mask: Tensor) -> Tensor:
     """
     hangs = (F.interpolate(hair[:, None], mask.shape[-2:], mode="bilinear") > 0).to(mask) * (mask > 0)
     # between hair above and hair below there is hair: a parser expects a brow there
-    reach = round(BROW * mask.shape[-1])
+    reach = round(GAP * mask.shape[-1])
     widest = partial(F.max_pool2d, kernel_size=(2 * reach + 1, 1), stride=1)
     hangs = 1 - widest(1 - widest(F.pad(hangs, (0, 0, 2 * reach, 2 * reach))))
     return F.max_pool2d(hangs, 2 * REACH + 1, 1, REACH) * brows

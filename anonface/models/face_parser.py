@@ -20,7 +20,7 @@ CLASSES = (
 )  # fmt: skip
 
 FACE = tuple(CLASSES.index(name) for name in ("skin", "brows", "eyes", "nose", "lips"))  # what a mask is made of
-SKIN = (CLASSES.index("skin"),)
+SKIN, BROW = ((CLASSES.index(name),) for name in ("skin", "brows"))
 BARE = tuple(CLASSES.index(name) for name in ("ears", "neck"))  # skin beside the face
 HAIR = (CLASSES.index("hair"),)
 GLASSES = (CLASSES.index("glasses"),)

@@ -8,7 +8,7 @@ import torch
 
 from anonface.backends.eyes import Eyes, Sight, load_eyes, mesh_in_crop
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.mending import mended, over_brows, skin_kept, skin_of, without_brows
+from anonface.backends.mending import mended, over_brows, skin_kept, skin_of, strands, without_brows
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.models.face_parser import CLASSES
@@ -76,6 +76,26 @@ def test_hair_between_hair_above_and_below_hangs_over_a_brow_and_no_other_does()
     assert kept[0, 0, 45, 100] > 0.99 and not kept[0, 0, 51:, :70].any()
 
 
+def test_a_thin_dark_line_on_a_forehead_gives_way_and_none_of_the_photos_own_or_below_does(eyes, faces):
+    face, mask = faces[:1].clamp_min(-0.2), torch.ones(1, 1, 256, 256)
+    sight = Sight(face, eyes)
+    top = int(sight.mesh[0, BROWS, 1].min() * 256)
+    middle = int(sight.mesh[0, 151, 0] * 256)  # of the forehead
+    dark = face.clone()
+    dark[..., top - 30 : top - 4, middle : middle + 3] = -0.9
+    dark[..., top + 60 : top + 80, middle : middle + 3] = -0.9
+    plain = torch.zeros(1, len(CLASSES), 128, 128)
+    found = strands(dark, plain, sight)
+    assert found[0, 0, top - 20, middle + 1] == 1 and not found[..., top:, :].any()
+    assert not found[0, 0, top - 28 : top - 6, middle + 8 : middle + 20].any()
+    assert not strands(face, plain, sight).any() and not strands(dark, plain, Sight(dark, eyes)).any()
+    plain[:, CLASSES.index("brows")] = 9  # nor is a brow that sits higher than the photo's
+    assert not strands(dark, plain, sight).any()
+    healed = mended(dark, face, mask, sight)
+    line = np.s_[:, :, top - 24 : top - 10, middle + 1]
+    assert float((healed[line] - face[line]).abs().max()) < 0.05 < float((dark[line] - face[line]).abs().min())
+
+
 def test_brows_are_painted_over_in_the_colour_of_the_skin_about_them(eyes, faces):
     sight = Sight(faces[:1], eyes)
     bare, brows = without_brows(sight)
@@ -97,6 +117,7 @@ def test_a_face_that_is_all_face_is_only_toned_and_a_strand_gives_way(eyes, face
     def parse(dark):  # what is dark is hair
         logits = torch.full((len(dark), len(CLASSES), *dark.shape[-2:]), -9.0)
         logits[:, CLASSES.index("skin")] = 0
+        logits[:, CLASSES.index("brows")] = -1  # and all may be a brow, where a thin line is none
         logits[:, CLASSES.index("hair")] = torch.where(dark.amax(1) < -0.85, 9.0, -9.0)
         return logits
 

@@ -332,7 +332,11 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
     def best(*looks: tuple[float, float], photo: tuple[float, float] = (-3.0, 40.0), **weights: float) -> int:
         """Of people who look so, to the photo, of a woman of 40: a logit of sex, and years."""
         said = iter([*looks, photo])  # in the order in which it is asked
-        networks = replace(plain_networks(all_face), apparent=lambda faces: torch.tensor([next(said) for _ in faces]))
+        networks = replace(
+            plain_networks(all_face),
+            encoder=lambda faces: F.normalize(F.pad(torch.ones(len(faces), 442), (6, 0)), dim=1),  # of neither sex
+            apparent=lambda faces: torch.tensor([next(said) for _ in faces]),
+        )
         scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
         return scene.ranked(people, (), networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))[0]
 
