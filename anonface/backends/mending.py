@@ -66,16 +66,12 @@ def mended(render: Tensor, face: Tensor, mask: Tensor, sight: Sight, features: b
     shown = match_tones(shrink(render, fine), sight.face, cover)
     parsed = sight.eyes.parser(shown)
     odds, worn = like_odds(parsed, sight.parsed), new_glasses(parsed, sight.parsed)
-    odds = torch.where(
-        F.adaptive_max_pool2d(strands(shown, parsed, sight), odds.shape[-1])[:, 0] > 0, -odds.abs(), odds
-    )
-    if features:
-        kept, photo = skin_kept(odds, worn, skin, cover), face
-    else:
-        bare, brows = without_brows(sight)
-        kept = skin_kept(odds, worn, skin, cover, over_brows(torch.minimum(hair_odds(parsed), -odds), brows, cover))
-        photo = torch.lerp(face, resize(bare), resize(F.avg_pool2d(brows, BORDER, 1, BORDER // 2)))
-    kept = resize(kept)
+    hidden, photo = grown(strands(shown, parsed, sight)) * skin[:, :1], face
+    if not features:
+        bare, brows = skin_about(sight)
+        hidden = torch.maximum(hidden, over_brows(torch.minimum(hair_odds(parsed), -odds), brows, cover))
+        photo = torch.lerp(face, resize(bare), resize(F.avg_pool2d(brows, 5, 1, 2)))
+    kept = resize(skin_kept(odds, worn, skin, cover, hidden))
     # in the photo's tones once more: what is not seen shall not colour what is
     return torch.lerp(match_tones(render, face, mask * (1 - kept)), photo, kept)
 
@@ -97,9 +93,9 @@ def _features(mesh: Tensor, side: int, parts: Sequence[list[int]]) -> Tensor:
 
 
 @torch.no_grad()
-def without_brows(sight: Sight) -> tuple[Tensor, Tensor]:
-    """A photo's face with skin over its brows, [1, 3, S, S], and 1 where a pixel is brow and no other feature's nor
-    covered, [1, 1, S, S]."""
+def skin_about(sight: Sight) -> tuple[Tensor, Tensor]:
+    """The colour of the photo's skin about each pixel, [1, 3, S, S], and 1 where that is to be seen for a brow: where
+    one is, and no other feature and nothing before it; [1, 1, S, S]."""
     face, mesh, side = sight.face, sight.mesh, sight.face.shape[-1]
     brows = _features(mesh, side, FEATURES[:2]) * (1 - _features(mesh, side, (*FEATURES[2:], NOSE)))
     seen = F.interpolate(sight.parsed.softmax(1), (side, side), mode="bilinear")
@@ -116,16 +112,17 @@ def without_brows(sight: Sight) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def strands(shown: Tensor, parsed: Tensor, sight: Sight) -> Tensor:
-    """1 where a face [1, 3, S, S] shows on its forehead a thin dark line that the photo does not and that is no brow to
-    the parser, whose logits are ``parsed``: hair too fine for it; [1, 1, S, S]."""
+    """1 where a face [1, 3, S, S] shows a thin dark line on the photo's forehead that the photo does not and that is no
+    brow to the parser, whose logits are ``parsed``: hair too fine for it; [1, 1, S, S]."""
     side = shown.shape[-1]
     reach = round(THIN * side)
     widest = partial(F.max_pool2d, kernel_size=2 * reach + 1, stride=1, padding=reach)
     new, before = (-widest(-widest(light)) - light for light in map(luma, (shown, sight.face)))
-    forehead = torch.arange(side, device=shown.device)[:, None] < sight.mesh[0, BROWS, 1].min() * side
-    brows = F.max_pool2d(parsed.softmax(1)[:, BROW], BORDER, 1, BORDER // 2)
-    none = F.interpolate(brows, (side, side), mode="bilinear") < MAYBE
-    return ((new - before > STRAND) & forehead & none).to(shown)
+    above = torch.arange(side, device=shown.device)[:, None] < sight.mesh[0, BROWS, 1].min() * side
+    brows = F.max_pool2d(parsed.softmax(1)[:, BROW], 5, 1, 2)
+    shares = torch.cat([brows, sight.parsed.softmax(1)[:, SKIN]], dim=1)
+    brow, bare = F.interpolate(shares, (side, side), mode="bilinear").split(1, 1)
+    return ((new - before > STRAND) & above & (brow < MAYBE) & (bare > 0.5)).to(shown)
 
 
 @torch.no_grad()
@@ -142,7 +139,12 @@ def over_brows(hair: Tensor, brows: Tensor, mask: Tensor) -> Tensor:
     reach = round(GAP * mask.shape[-1])
     widest = partial(F.max_pool2d, kernel_size=(2 * reach + 1, 1), stride=1)
     hangs = 1 - widest(1 - widest(F.pad(hangs, (0, 0, 2 * reach, 2 * reach))))
-    return F.max_pool2d(hangs, 2 * REACH + 1, 1, REACH) * brows
+    return grown(hangs) * brows
+
+
+def grown(foreign: Tensor) -> Tensor:
+    """[B, C, S, S] of 0 and 1, and what lies within REACH of a 1."""
+    return F.max_pool2d(foreign, 2 * REACH + 1, 1, REACH)
 
 
 @torch.no_grad()
@@ -154,11 +156,11 @@ def skin_kept(odds: Tensor, worn: Tensor, skin: Tensor, mask: Tensor, hidden: Te
         worn: by how many nats more surely it shows glasses, [1, h, w].
         skin: of the photo, as :func:`skin_of` has it.
         mask: [1, 1, S, S] in 0..1, outside which nothing is asked.
-        hidden: of the photo's brows, what :func:`over_brows` says.
+        hidden: 1 where else it stays, or what is painted over it, [1, 1, S, S].
     """
     unlike, rims = F.interpolate(torch.stack([-odds, worn - RIM], dim=1), mask.shape[-2:], mode="bilinear").split(1, 1)
     foreign = (torch.cat([unlike, torch.minimum(unlike, rims)], dim=1) > 0).to(mask) * (mask > 0)
-    kept = (F.max_pool2d(foreign, 2 * REACH + 1, 1, REACH) * skin).amax(1, keepdim=True)
+    kept = (grown(foreign) * skin).amax(1, keepdim=True)
     kept = kept if hidden is None else torch.maximum(kept, hidden)
     for _ in range(3):
         kept = F.avg_pool2d(kept, BORDER, 1, BORDER // 2)

@@ -8,7 +8,7 @@ import torch
 
 from anonface.backends.eyes import Eyes, Sight, load_eyes, mesh_in_crop
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.mending import mended, over_brows, skin_kept, skin_of, strands, without_brows
+from anonface.backends.mending import mended, over_brows, skin_about, skin_kept, skin_of, strands
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.models.face_parser import CLASSES
@@ -85,6 +85,8 @@ def test_a_thin_dark_line_on_a_forehead_gives_way_and_none_of_the_photos_own_or_
     dark[..., top - 30 : top - 4, middle : middle + 3] = -0.9
     dark[..., top + 60 : top + 80, middle : middle + 3] = -0.9
     plain = torch.zeros(1, len(CLASSES), 128, 128)
+    dark[..., :9, middle : middle + 3] = -0.9  # in the photo's hair, which is not looked at
+    assert not strands(dark, plain, sight)[..., :15, :].any()
     found = strands(dark, plain, sight)
     assert found[0, 0, top - 20, middle + 1] == 1 and not found[..., top:, :].any()
     assert not found[0, 0, top - 28 : top - 6, middle + 8 : middle + 20].any()
@@ -98,7 +100,7 @@ def test_a_thin_dark_line_on_a_forehead_gives_way_and_none_of_the_photos_own_or_
 
 def test_brows_are_painted_over_in_the_colour_of_the_skin_about_them(eyes, faces):
     sight = Sight(faces[:1], eyes)
-    bare, brows = without_brows(sight)
+    bare, brows = skin_about(sight)
     points = (sight.mesh[0] * 256).long()
     middle, skin = points[BROWS].float().mean(0).long(), faces[0, :, points[151][1], points[151][0]]  # the forehead
     for rows in (BROWS[:10], BROWS[10:]):
