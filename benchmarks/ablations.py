@@ -252,8 +252,8 @@ def faces_are_as_drawn(objective: Objective) -> None:
 def one_recognizer(objective: Objective) -> None:
     run = phase_two(objective)
     encoder = run.fixed.encoder
-    # a code's axes are an isometry of both trunks' embeddings, side by side
-    run.told = lambda codes: F.normalize((codes @ encoder.axes)[:, : encoder.params.width_a], dim=1)
+    # a code's axes are an isometry of both trunks' embeddings, side by side; losses compare directions
+    run.told = lambda codes: (codes @ encoder.axes)[:, : encoder.params.width_a]
 
 
 @dataclass
@@ -413,8 +413,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=11)
     parser.add_argument("--keys", type=int, default=3)
     args = parser.parse_args()
-    torch.manual_seed(1)  # as the command does: from it networks begin
-    recipe, settings = RECIPES[args.of](Request(args.run, steps=args.steps, faces=args.faces), lambda done, total: None)
+    request = Request(args.run, steps=args.steps, faces=args.faces)
+    torch.manual_seed(request.seed)  # as the command does: from it networks begin
+    recipe, settings = RECIPES[args.of](request, lambda done, total: None)
     judges = Judges()
     originals = look_at_originals(args.photos, judges, only=of_split(photos_of(args.photos), args.split)[: args.limit])
     seen = Seen(args.photos, args.split, args.limit, args.keys, judges, originals)

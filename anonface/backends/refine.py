@@ -71,7 +71,7 @@ class RefineParams:
     ``itself`` holds there what tells the chosen one from the others, ``person`` does in the code. The last four grow
     over the first ``rising`` steps: a face fits first. ``conditions`` holds the code's kept coordinates, sex, age and
     skin tone, which weigh little in the cosine but much to the eye, the first ``coded`` times as much as the others;
-    ``sex`` and ``age`` are what a classifier of these alone sees, as in the choice.
+    ``sex`` and ``age`` are what a classifier of these alone sees of the new face, as in the choice.
     ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile.
     ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from an iris, or
     lips from teeth; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid, ``hues`` on a

@@ -79,7 +79,7 @@ def drawn_rows(
     saved_every: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Tensor]:
-    """The columns kept in ``file``, of at least ``count`` rows; what is missing is drawn, and saved every so many rows.
+    """The first ``count`` rows of the columns kept in ``file``; what is missing is drawn, and saved every so many rows.
 
     Args:
         draw: is told how many rows there are and returns some more of every column, of which it makes the same whenever
@@ -101,7 +101,7 @@ def drawn_rows(
             save_file(rows, f"{file}.part")
             Path(f"{file}.part").replace(file)
         progress(done, count)
-    return rows
+    return {name: column[:count] for name, column in rows.items()}
 
 
 def row_generator(seed: int, row: int) -> torch.Generator:

@@ -119,7 +119,8 @@ def code_axes(joined: Tensor, labels: Tensor, ridge: float = 1e-3) -> Tensor:
     spread = centred.T @ centred / len(centred)
     apart = centred.T @ (labels - labels.mean(0)).double() / len(centred)
     predict = torch.linalg.solve(spread + ridge * torch.eye(len(spread), dtype=spread.dtype), apart)
-    kept = torch.linalg.qr(torch.stack([predict, apart], dim=2).flatten(1))[0].T
+    axes, lengths = torch.linalg.qr(torch.stack([predict, apart], dim=2).flatten(1))
+    kept = (axes * lengths.diagonal().sign()).T  # the more of the first, the more of what the label says
     rest = joined.double() @ (torch.eye(len(spread), dtype=spread.dtype) - kept.T @ kept)
     principal = torch.linalg.svd(rest, full_matrices=True)[2][: len(spread) - len(kept)]
     return torch.cat([kept, principal]).float()

@@ -9,7 +9,7 @@ diffusion, then sharpener; reader, inversion, then dbaf and hford.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,8 +92,8 @@ def train_command(
 ) -> Iterator[dict[str, float]]:
     """Run or resume one recipe; yields the logged losses of every step.
 
-    What comes of it depends on the request alone, save that sums are rounded otherwise by another processor, and, but
-    for ALONE, by another number of threads.
+    In an empty folder what comes of it depends on the request alone, save that sums are rounded otherwise by another
+    processor or on a GPU, and, but for ON_ONE_THREAD, by another number of threads.
 
     Args:
         what: a key of RECIPES.
@@ -109,7 +109,7 @@ def train_command(
     if request.device != "cpu" and what not in PACES:
         raise UsageError(f"{what} is trained on the CPU only", f"--device is for {', '.join(PACES)}")
     torch.manual_seed(request.seed)  # networks begin with what torch draws
-    with _threads(1 if what in ALONE else torch.get_num_threads()):
+    with _one_thread() if what in ON_ONE_THREAD else nullcontext():
         if what in FITTED:
             yield FITTED[what](request, progress)
             return
@@ -118,9 +118,9 @@ def train_command(
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
@@ -133,11 +133,10 @@ def _heads(request: Request, progress: Progress) -> tuple[Objective, LoopSetting
 
 
 def _parser(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    generator, mapping = load_generator(), load_mapping()
+    generator, mapping, parser = load_generator(), load_mapping(), FaceParser()
     reader = lambda: fit_reader(generator, mapping, _landmark_network())  # noqa: E731
     file = request.folder / "labelled.safetensors"
     bank = load_labelled(file, generator, mapping, reader, request.faces, progress)
-    parser = FaceParser()
     _start_from_imagenet(parser.backbone)
     return ParserObjective(parser, bank), request.settings("parser", 960, 6e-4)
 
@@ -422,7 +421,7 @@ PACES = {
     "hford": ((4, 1_200), (16, 60_000)),
 }
 CENSUS, ETHNICITY = "census", "ethnicity"
-ALONE = {"flow", "ethnicity"}  # on one thread: their files come out the same however many there are
+ON_ONE_THREAD = {"flow", "ethnicity"}  # their files come out the same however many there are
 FITTED = {CENSUS: _census_taken, ETHNICITY: _ethnicity_fitted}  # not trained step by step
 REFINED = 10  # times as many faces are begun as refined, which takes half a minute each
 READ = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # of these the first, which look through the reader

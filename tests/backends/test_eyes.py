@@ -2,7 +2,9 @@
 
 import torch
 
-from anonface.backends.eyes import Eyes, Sight
+from anonface.backends.eyes import Eyes, Sight, load_eyes
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.models.identity import CONDITIONS
 
 
 def test_each_network_looks_once_and_only_when_asked():
@@ -34,6 +36,14 @@ def test_each_network_looks_once_and_only_when_asked():
     assert torch.allclose(sight.seems, torch.tensor([-1.0, 30.0])) and sight.seems is sight.seems
     assert sight.code is code and sight.mesh is sight.mesh
     assert looks == ["landmarks", "encoder", "recognizer", "parser", "apparent"]
+
+
+def test_a_code_says_the_sex_that_the_classifier_does():
+    eyes, z = load_eyes(), torch.randn(12, 512, generator=torch.Generator().manual_seed(8))
+    with torch.inference_mode():
+        faces = load_generator().synthesize(load_mapping()(z)[:, None], 256).clamp(-1, 1)
+        said, code = eyes.apparent(faces)[:, 0], eyes.encoder(faces)[:, CONDITIONS["sex"].start]
+    assert float(torch.corrcoef(torch.stack([said, code]))[0, 1]) > 0.6
 
 
 def test_what_is_seen_of_a_photo_holds_no_gradient():

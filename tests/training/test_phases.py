@@ -103,7 +103,8 @@ def test_a_command_gives_the_same_weights_again_whatever_was_drawn_before_and_ho
         torch.rand(threads)
         torch.set_num_threads(threads)
         try:
-            list(train_command("flow", Request(tmp_path / str(threads), steps=2, faces=8)))
+            for _ in train_command("flow", Request(tmp_path / str(threads), steps=2, faces=8)):
+                assert torch.get_num_threads() == 1
             assert torch.get_num_threads() == threads
         finally:
             torch.set_num_threads(before)
