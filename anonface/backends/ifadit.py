@@ -37,6 +37,7 @@ from anonface.backends.persona import FEATURED, ONE, USUAL, cast, strangers
 from anonface.backends.refine import (
     CHOICE,
     DISGUISE,
+    FROM_THERE,
     RESTORE,
     Networks,
     RefineParams,
@@ -59,6 +60,7 @@ from anonface.models.inversion import InversionEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
 UNLIKE = 30.0  # nats of the critic's that a stranger's cosine to the seen face is worth
+ELSEWHERE = 10.0  # and a squared deviation of seeming East Asian, beyond FROM_THERE
 BARE = 300.0  # and a nat of glasses that nobody wore, on all of the face
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
 COMPENSATION = Kind("compensation", 0.5, 0.25)
@@ -313,9 +315,10 @@ class IFADIT:
     @torch.no_grad()
     def _stranger(self, hidden: Tensor, face: Tensor, mask: Tensor, sight: Sight) -> Tensor:
         """Latents of whom a wrong key shows: who looks like a photo in the seen face's place, of its sex and about its
-        age, and unlike that face.
+        age, unlike that face, and not East Asian.
 
-        That has the original's surroundings: who looks like the one often looks like the other.
+        That has the original's surroundings: who looks like the one often looks like the other. And where the original
+        seems East Asian, recognizers take most who seem so, too, for the original.
         """
         networks, small, cover = self.networks, sight.face, shrink(mask, self.resolution)
         choice, people = self.choice, []
@@ -327,7 +330,9 @@ class IFADIT:
             alike = F.cosine_similarity(networks.recognizer(shown, sight.frames), sight.known).clamp_min(0).sum()
             worn = in_mask(new_glasses(networks.parser(shown), sight.parsed), cover, cover)
             other = otherwise(networks.apparent(shown)[0], sight.seems, choice) / choice.natural
-            likely = within(networks.critic(shown), cover).sum() - UNLIKE * alike - BARE * worn - other
+            there = (networks.ethnicity(networks.encoder(shown)) - FROM_THERE).clamp_min(0).square().sum()
+            likely = within(networks.critic(shown), cover).sum() - other
+            likely = likely - UNLIKE * alike - ELSEWHERE * there - BARE * worn
             people.append((float(likely), w))
         return max(people, key=lambda person: person[0])[1]
 

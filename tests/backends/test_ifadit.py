@@ -1,6 +1,7 @@
 """The default backend on real weights: contract, keys, settings."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -178,6 +179,20 @@ def test_a_wrong_keys_stranger_is_of_the_seen_faces_sex_and_age(backend, faces, 
         return backend._stranger(hidden, faces[:1], masks[:1], Sight(faces[:1], backend.networks))
 
     assert not torch.equal(shown(0), shown(1)) and torch.equal(shown(1), shown(1))
+
+
+def test_a_wrong_keys_stranger_does_not_seem_east_asian(backend, faces, masks, monkeypatch):
+    hidden = F.normalize(torch.randn(1, 448, generator=torch.Generator().manual_seed(8)), dim=1)
+
+    def shown(other: int, reading: float) -> torch.Tensor:
+        """Who is shown where all strangers but one are read so."""
+        looks = itertools.count()
+        read = lambda codes: torch.full((1,), reading * (next(looks) != other))  # noqa: E731
+        monkeypatch.setattr(backend, "networks", replace(backend.networks, ethnicity=read))
+        return backend._stranger(hidden, faces[:1], masks[:1], Sight(faces[:1], backend.networks))
+
+    assert not torch.equal(shown(0, 99), shown(1, 99)) and torch.equal(shown(1, 99), shown(1, 99))
+    assert torch.equal(shown(0, 0.4), shown(1, 0.4))  # less than tells
 
 
 def test_an_unknown_backend_is_refused():
