@@ -318,7 +318,7 @@ class IFADIT:
         age, unlike that face, and not East Asian.
 
         That has the original's surroundings: who looks like the one often looks like the other. And where the original
-        seems East Asian, recognizers take most who seem so, too, for the original.
+        seems East Asian, a recognizer takes many who seem so, too, for the original.
         """
         networks, small, cover = self.networks, sight.face, shrink(mask, self.resolution)
         choice, people = self.choice, []

@@ -32,10 +32,10 @@ FEATURES = (BROWS[:10], BROWS[10:], EYES[:16], EYES[16:], LIPS)  # rows of the m
 NEAR = 0.025  # of the side: skin that goes with a feature
 RIM = 1.0  # nats by which a pixel is more surely glasses than in the photo
 THIN, STRAND = 0.025, 0.3  # of the side: half of how wide a strand may be; how much darker it is than what is about it
-MAYBE = 0.2  # share from which on something may be a brow
+MAYBE, BESIDE = 0.2, 5  # share from which on something may be a brow; side in cells of the square about it that may
 GAP = 0.06  # of the side: half of what there may be between hair above a brow and hair below it
 NEARBY = ((0.03, 1.0), (0.1, 0.01))  # of the side: how far skin lies whose colour is a brow's, and how much it counts
-BORDER = 5  # px: the side of the square over which the rim is averaged, three times
+BORDER = 5  # px: the side of the square over which a rim is averaged, three times, and a brow's
 
 
 def in_place(render: Tensor, face: Tensor, mask: Tensor, sight: Sight, key: FaceKey | None) -> Tensor:
@@ -70,7 +70,7 @@ def mended(render: Tensor, face: Tensor, mask: Tensor, sight: Sight, features: b
     if not features:
         bare, brows = skin_about(sight)
         hidden = torch.maximum(hidden, over_brows(torch.minimum(hair_odds(parsed), -odds), brows, cover))
-        photo = torch.lerp(face, resize(bare), resize(F.avg_pool2d(brows, 5, 1, 2)))
+        photo = torch.lerp(face, resize(bare), resize(F.avg_pool2d(brows, BORDER, 1, BORDER // 2)))
     kept = resize(skin_kept(odds, worn, skin, cover, hidden))
     # in the photo's tones once more: what is not seen shall not colour what is
     return torch.lerp(match_tones(render, face, mask * (1 - kept)), photo, kept)
@@ -106,8 +106,7 @@ def skin_about(sight: Sight) -> tuple[Tensor, Tensor]:
     for reach, trust in NEARBY:
         total += trust * cv2.GaussianBlur(pixels * skin[..., None], (0, 0), reach * side)
         mass += trust * cv2.GaussianBlur(skin, (0, 0), reach * side)
-    bare = torch.from_numpy(total / mass[..., None]).to(face).permute(2, 0, 1)[None]
-    return bare, brows
+    return torch.from_numpy(total / mass[..., None]).to(face).permute(2, 0, 1)[None], brows
 
 
 @torch.no_grad()
@@ -115,11 +114,13 @@ def strands(shown: Tensor, parsed: Tensor, sight: Sight) -> Tensor:
     """1 where a face [1, 3, S, S] shows a thin dark line on the photo's forehead that the photo does not and that is no
     brow to the parser, whose logits are ``parsed``: hair too fine for it; [1, 1, S, S]."""
     side = shown.shape[-1]
-    reach = round(THIN * side)
-    widest = partial(F.max_pool2d, kernel_size=2 * reach + 1, stride=1, padding=reach)
-    new, before = (-widest(-widest(light)) - light for light in map(luma, (shown, sight.face)))
+    square = np.ones((2 * round(THIN * side) + 1,) * 2, np.uint8)
+    new, before = (
+        torch.from_numpy(cv2.morphologyEx(luma(one)[0, 0].cpu().numpy(), cv2.MORPH_BLACKHAT, square)).to(one)
+        for one in (shown, sight.face)
+    )
     above = torch.arange(side, device=shown.device)[:, None] < sight.mesh[0, BROWS, 1].min() * side
-    brows = F.max_pool2d(parsed.softmax(1)[:, BROW], 5, 1, 2)
+    brows = F.max_pool2d(parsed.softmax(1)[:, BROW], BESIDE, 1, BESIDE // 2)
     shares = torch.cat([brows, sight.parsed.softmax(1)[:, SKIN]], dim=1)
     brow, bare = F.interpolate(shares, (side, side), mode="bilinear").split(1, 1)
     return ((new - before > STRAND) & above & (brow < MAYBE) & (bare > 0.5)).to(shown)
@@ -131,15 +132,14 @@ def over_brows(hair: Tensor, brows: Tensor, mask: Tensor) -> Tensor:
 
     Args:
         hair: log odds that a render shows hair, and the photo none, [1, h, w].
-        brows: as :func:`without_brows` has them.
+        brows: as :func:`skin_about` has them.
         mask: [1, 1, S, S] in 0..1, outside which nothing is asked.
     """
-    hangs = (F.interpolate(hair[:, None], mask.shape[-2:], mode="bilinear") > 0).to(mask) * (mask > 0)
+    hangs = (F.interpolate(hair[:, None], mask.shape[-2:], mode="bilinear") > 0) * (mask > 0)
     # between hair above and hair below there is hair: a parser expects a brow there
-    reach = round(GAP * mask.shape[-1])
-    widest = partial(F.max_pool2d, kernel_size=(2 * reach + 1, 1), stride=1)
-    hangs = 1 - widest(1 - widest(F.pad(hangs, (0, 0, 2 * reach, 2 * reach))))
-    return grown(hangs) * brows
+    column = np.ones((2 * round(GAP * mask.shape[-1]) + 1, 1), np.uint8)
+    closed = cv2.morphologyEx(hangs[0, 0].cpu().numpy().astype(np.uint8), cv2.MORPH_CLOSE, column)
+    return grown(torch.from_numpy(closed).to(mask)[None, None]) * brows
 
 
 def grown(foreign: Tensor) -> Tensor:
