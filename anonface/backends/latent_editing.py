@@ -62,6 +62,7 @@ AMONG_FEW = ChoiceParams(
     expression=1200.0,
     face=250.0,
     glasses=5000.0,
+    fringe=2000.0,
     near=1800.0,
     far=0.12,
     unlike=100.0,

@@ -26,7 +26,7 @@ from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper, PrincipalLatents
 from anonface.models.census import Census
 from anonface.models.critic import Critic, within
-from anonface.models.face_parser import like_odds, new_glasses
+from anonface.models.face_parser import hair_odds, like_odds, new_glasses
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN, Window
@@ -158,15 +158,16 @@ class ChoiceParams:
     """What counts, beside how well somebody fits the photo, when one of several people is chosen.
 
     More than in steps, which cannot take off glasses or make a man a woman without bending the face: how far off in its
-    ``conditions``, ``landmarks`` and ``expression`` the face is, where it is no ``face`` and where it wears
-    ``glasses``: who stands out often does. ``near`` counts, squared, what of the cosine to the original is above
-    ``far``: who is far enough need not be farther still, who is not is hardly ever chosen. Steps change little of that,
-    and who is far from the original is far from another key's people too. ``unlike`` nobody, a face of the same pose
-    without anybody's features: who is least like it is least like these as well. All of one key lie out the same way;
-    to be unlike each other would lead them back. ``seen`` and ``apart`` are to the recognizer what ``near`` and
-    ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age`` are what a classifier of these
-    alone sees: it knows a beard, which the code hardly says. ``ethnicity`` counts, squared, who seems East Asian by
-    more than the photo does; who seems so less is let pass, for such a photo has few people whom networks tell apart.
+    ``conditions``, ``landmarks`` and ``expression`` the face is, where it is no ``face``, where it wears ``glasses``
+    and where a ``fringe`` hangs over its features: who stands out often does. ``near`` counts, squared, what of the
+    cosine to the original is above ``far``: who is far enough need not be farther still, who is not is hardly ever
+    chosen. Steps change little of that, and who is far from the original is far from another key's people too.
+    ``unlike`` nobody, a face of the same pose without anybody's features: who is least like it is least like these as
+    well. All of one key lie out the same way; to be unlike each other would lead them back. ``seen`` and ``apart`` are
+    to the recognizer what ``near`` and ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age``
+    are what a classifier of these alone sees: it knows a beard, which the code hardly says. ``ethnicity`` counts,
+    squared, who seems East Asian by more than the photo does; who seems so less is let pass, for such a photo has few
+    people whom networks tell apart.
     """
 
     near: float = 60000.0
@@ -176,6 +177,7 @@ class ChoiceParams:
     expression: float = 96000.0
     face: float = 2000.0
     glasses: float = 30000.0
+    fringe: float = 10000.0
     natural: float = 200.0
     odd: float = 80.0
     unlike: float = 900.0
@@ -269,6 +271,11 @@ class Scene:
         not_face, worn = (in_mask(fault, seen, self.mask) for fault in (F.softplus(-odds), glasses))
         return seen, not_face, worn
 
+    def fringe(self, parsed: Tensor) -> Tensor:
+        """How much hair hangs over the photo's features that is not in the photo, in nats a pixel of the mask."""
+        hair = torch.minimum(hair_odds(parsed), -like_odds(parsed, self.sight.parsed)).clamp_min(0)
+        return in_mask(hair, self.mask * (1 - self.skin[:, 1:]), self.mask)
+
     def opinion(self, shown: Tensor, member: int | None = None) -> Tensor:
         """How much like photos faces in it, [B, 3, side, side], look to the critic, or to one member of it, in nats:
         [B]; without one 0."""
@@ -311,7 +318,7 @@ class Scene:
         for i, w in enumerate(people):
             found = mesh_in_crop(eyes.landmarks, toned[i])
             score = self.misfit(renders[i], toned[i]) + choice.face * not_face[i] + choice.glasses * worn[i]
-            score = score - choice.natural * opinions[i]
+            score = score + choice.fringe * self.fringe(parsed[i : i + 1]) - choice.natural * opinions[i]
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()

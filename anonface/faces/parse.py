@@ -73,14 +73,21 @@ def face_mask(crop: Pixels, landmarks: Points, size: int, parser: str = "trained
 
 
 def with_rim(mask: Mask, crop: Pixels) -> Mask:
-    """A mask [S, S], and what lies within RIM of it and is skin or hair: where the outline of another face may run."""
+    """A mask [S, S], and what lies within RIM of it and is skin or hair: where the outline of another face may run.
+
+    Holes that are no larger than a SPECK are filled: nothing real is left there.
+    """
     from anonface.models.face_parser import BARE, FACE, HAIR
 
     side = len(mask)
     shares = _parsed(crop)[1][[*FACE, *BARE, *HAIR]].sum(0)
     beside = cv2.resize(shares, (side, side)) > 0.5
     reach = round(RIM * math.sqrt(float(mask.sum()) * 4 / math.pi))
-    return np.maximum(mask, grown(mask.astype(np.uint8), reach) * beside)
+    result = np.maximum(mask, grown(mask.astype(np.uint8), reach) * beside)
+    for part in _parts(result < 0.5):
+        if part.sum() < SPECK * mask.sum():
+            result[part] = 1
+    return result
 
 
 def grown(inside: NDArray[np.uint8], reach: int) -> NDArray[np.uint8]:

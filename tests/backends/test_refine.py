@@ -324,6 +324,29 @@ def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_the
     assert worn(30) < worn(0) - 0.001
 
 
+def test_whose_hair_hangs_over_features_that_show_is_not_chosen():
+    def parse(faces):  # what is dark is hair
+        logits = torch.zeros(len(faces), len(CLASSES), *faces.shape[-2:])
+        logits[:, CLASSES.index("skin")] = 40 * faces[:, 0]
+        logits[:, CLASSES.index("hair")] = -40 * faces[:, 0]
+        return logits
+
+    networks, mask = plain_networks(parse), torch.ones(1, 1, 64, 64)
+    bare, people = torch.full((1, 3, 64, 64), 0.4), [torch.full((1, 17, 512), 0.4) for _ in range(2)]
+    people[0][0, 0, 3:6], people[1][0, 0, 3:6] = -0.9, 0.2
+    choice = ChoiceParams(**({field.name: 0 for field in fields(ChoiceParams)} | {"fringe": 1}))
+
+    def best(face, skin) -> int:
+        scene = plain_scene(face, mask, networks, RefineParams())
+        scene.skin = torch.full_like(scene.skin, skin)
+        scene.misfit = lambda render, toned: torch.zeros(())
+        return scene.ranked(people, (), networks.encoder(face), networks.mapper, choice)[0]
+
+    assert best(bare, 0) == 1
+    assert best(bare, 1) == 0  # over skin it gives way: the first
+    assert best(-bare, 0) == 0  # in whose photo hair hangs there, too
+
+
 def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
     zero = {field.name: 0 for field in fields(ChoiceParams)}

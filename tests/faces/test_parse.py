@@ -63,6 +63,17 @@ def test_the_rim_is_narrow_and_holds_skin_and_hair_alone(crop: Pixels, landmarks
     assert parse.with_rim(mask, hidden).sum() < mask.sum() + 0.3 * (wide.sum() - mask.sum())  # what is neither stays
 
 
+def test_the_rim_has_no_holes_of_single_pixels(crop: Pixels, landmarks: Points) -> None:
+    mask = parse.face_mask(crop, landmarks, SIZE)
+    x, y = (int(v) for v in landmarks[parse.NOSE_TIP, :2])
+    mask[y - 20 : y - 18, x : x + 2] = 0
+    mask[y : y + 30, x - 10 : x + 10] = 0  # as large as something before the face
+    crop = crop.copy()
+    crop[mask == 0] = (0, 255, 0)
+    wide = parse.with_rim(mask, crop)
+    assert wide[y - 20 : y - 18, x : x + 2].all() and not wide[y + 10 : y + 20, x - 3 : x + 3].any()
+
+
 @pytest.mark.parametrize("size", [128, 512])
 def test_the_rim_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points, size: int) -> None:
     wide = parse.with_rim(parse.face_mask(crop, landmarks, size), crop)
