@@ -49,12 +49,12 @@ from anonface.models.mobile_stylegan import Window
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
 SIDE = 256  # px at which the networks look
-STEPS = 6  # of a compensation
+STEPS, RATE = 4, 0.3  # of a compensation
 # What is said: of each code the first 16 coordinates where much survives, the next 16 beside the detail.
 COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
 FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyond what the editor does, and how far
-TRIED = replace(USUAL, styles=8192, likely=1024, tried=4)  # a refined face has time for more
-# Of four, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
+TRIED = replace(USUAL, styles=8192, likely=1024, tried=6)  # a refined face has time for more
+# Of so few, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
 AMONG_FEW = ChoiceParams(
     natural=12.0,
     conditions=300.0,
@@ -63,8 +63,8 @@ AMONG_FEW = ChoiceParams(
     face=250.0,
     glasses=5000.0,
     fringe=2000.0,
-    near=1800.0,
-    far=0.12,
+    near=4000.0,
+    far=0.08,
     unlike=100.0,
     seen=600.0,
     apart=600.0,
@@ -137,7 +137,7 @@ class LatentEditingBackend(published.WithoutSettings):
         self._sketch = sketching(self.networks.generator, self.device)
         self.mapping = mapping.requires_grad_(False).eval().to(self.device)
         self.looks = looks.requires_grad_(False).eval().to(self.device)
-        self.compensating = CompensationParams(steps=STEPS)
+        self.compensating = CompensationParams(steps=STEPS, rate=RATE)
         self._said: Memory[tuple[Tensor | None, ...]] = Memory()
 
     @cached_property
