@@ -66,15 +66,18 @@ def test_the_first_channel_outlasts_jpeg_and_a_square_that_lies_a_little_off():
         assert said.error < 0.3 and (said.values - first).square().mean().sqrt() < 0.3
 
 
-@pytest.mark.parametrize("right, down, larger, turned", [(1.06, -0.32, 0.995, 0.0063), (-0.34, 0.82, 1.008, -0.0118)])
-def test_channels_are_found_in_a_square_that_lies_between_the_points_of_a_lattice(right, down, larger, turned):
-    first, second = numbers(COUNT, 1), numbers(MORE, 2)
-    marked = written(in_8_bits(picture()), first, second)
-    cos, sin = larger * np.cos(turned), larger * np.sin(turned)
-    way = torch.tensor([[[cos, -sin, 2 * right / SIDE], [sin, cos, 2 * down / SIDE]]], dtype=torch.float32)
-    moved = F.grid_sample(marked, F.affine_grid(way, [1, 3, SIDE, SIDE], False), "bilinear", "reflection", False)
-    for said, meant in zip(watermark.read(in_8_bits(moved), COUNT, MORE), (first, second), strict=True):
-        assert said.error < 0.3 and (said.values - meant).square().mean().sqrt() < 0.3
+def test_a_grainy_square_that_lies_between_the_points_of_the_wide_lattice_is_found_by_the_near_one(monkeypatch):
+    first, second = numbers(COUNT, 0), numbers(MORE, 1)
+    grain = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(3))
+    marked = written(in_8_bits(picture() + 0.17 * grain), first, second)
+    cos, sin, shift = 1.009 * np.cos(0.0075), 1.009 * np.sin(0.0075), 2 * 0.5 / SIDE
+    way = torch.tensor([[[cos, -sin, shift], [sin, cos, shift]]], dtype=torch.float32)
+    grid = F.affine_grid(way, [1, 3, SIDE, SIDE], align_corners=False)
+    moved = in_8_bits(F.grid_sample(marked, grid, padding_mode="reflection", align_corners=False))
+    said = watermark.read(moved, COUNT, MORE)[1]
+    assert said.error < 0.4 and (said.values - second).abs().median() < 0.3  # some turn round
+    monkeypatch.setattr(watermark, "SHIFTS", watermark.SHIFTS[1:])
+    assert watermark.read(moved, COUNT, MORE)[1].error > 0.5
 
 
 def test_a_channel_is_read_alike_whether_or_not_another_one_speaks():
