@@ -317,8 +317,8 @@ class IFADIT:
         """Latents of whom a wrong key shows: who looks like a photo in the seen face's place, of its sex and about its
         age, unlike that face, and not East Asian.
 
-        That has the original's surroundings: who looks like the one often looks like the other. And where the original
-        seems East Asian, a recognizer takes many who seem so, too, for the original.
+        So a wrong key does not show that face again. How far a stranger is from the original, nothing that the networks
+        say tells; but where the original seems East Asian, a recognizer takes many who seem so, too, for the original.
         """
         networks, small, cover = self.networks, sight.face, shrink(mask, self.resolution)
         choice, people = self.choice, []

@@ -25,7 +25,7 @@ from anonface.backends.shape import shaped
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS, NOSE
 from anonface.keys import FaceKey
-from anonface.models.face_parser import BROW, FACE, SKIN, hair_odds, like_odds, new_glasses
+from anonface.models.face_parser import BROW, FACE, SKIN, like_odds, new_glasses, new_hair_odds
 
 REACH = 5  # px by which more is kept than is no face
 FEATURES = (BROWS[:10], BROWS[10:], EYES[:16], EYES[16:], LIPS)  # rows of the mesh, beside the nose's
@@ -69,7 +69,7 @@ def mended(render: Tensor, face: Tensor, mask: Tensor, sight: Sight, features: b
     hidden, photo = grown(strands(shown, parsed, sight)) * skin[:, :1], face
     if not features:
         bare, brows = skin_about(sight)
-        hidden = torch.maximum(hidden, over_brows(torch.minimum(hair_odds(parsed), -odds), brows, cover))
+        hidden = torch.maximum(hidden, over_brows(new_hair_odds(parsed, sight.parsed), brows, cover))
         photo = torch.lerp(face, resize(bare), resize(F.avg_pool2d(brows, BORDER, 1, BORDER // 2)))
     kept = resize(skin_kept(odds, worn, skin, cover, hidden))
     # in the photo's tones once more: what is not seen shall not colour what is

@@ -26,7 +26,7 @@ from anonface.faces.blend import composite
 from anonface.models.attributes import LatentMapper, PrincipalLatents
 from anonface.models.census import Census
 from anonface.models.critic import Critic, within
-from anonface.models.face_parser import hair_odds, like_odds, new_glasses
+from anonface.models.face_parser import like_odds, new_glasses, new_hair_odds
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.mobile_stylegan import MobileStyleGAN, Window
@@ -273,7 +273,7 @@ class Scene:
 
     def fringe(self, parsed: Tensor) -> Tensor:
         """How much hair hangs over the photo's features that is not in the photo, in nats a pixel of the mask."""
-        hair = torch.minimum(hair_odds(parsed), -like_odds(parsed, self.sight.parsed)).clamp_min(0)
+        hair = new_hair_odds(parsed, self.sight.parsed).clamp_min(0)
         return in_mask(hair, self.mask * (1 - self.skin[:, 1:]), self.mask)
 
     def opinion(self, shown: Tensor, member: int | None = None) -> Tensor:
@@ -308,8 +308,8 @@ class Scene:
         """
         eyes, frames, count = self.eyes, self.sight.frames, len(people)
         renders, toned = zip(*(self.drawn(w) for w in (*people, *nobody)), strict=True)
-        parsed = _in_turn(eyes.parser, toned)
-        seen, not_face, worn = zip(*map(self.seen, toned, parsed.split(1)), strict=True)
+        parsed = _in_turn(eyes.parser, toned).split(1)
+        seen, not_face, worn = zip(*map(self.seen, toned, parsed), strict=True)
         shown = [composite(self.face, *layers) for layers in zip(toned, seen, strict=True)]
         codes, looks = _in_turn(eyes.encoder, shown), _in_turn(lambda some: eyes.recognizer(some, frames), shown)
         seems, opinions = _in_turn(eyes.apparent, shown[:count]), _in_turn(self.opinion, shown[:count])
@@ -318,7 +318,7 @@ class Scene:
         for i, w in enumerate(people):
             found = mesh_in_crop(eyes.landmarks, toned[i])
             score = self.misfit(renders[i], toned[i]) + choice.face * not_face[i] + choice.glasses * worn[i]
-            score = score + choice.fringe * self.fringe(parsed[i : i + 1]) - choice.natural * opinions[i]
+            score = score + choice.fringe * self.fringe(parsed[i]) - choice.natural * opinions[i]
             score = score + choice.landmarks * (found - self.mesh).abs().mean()
             score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()

@@ -193,24 +193,25 @@ def _found(picture: Tensor, grey: bool) -> Tensor:
         heard = torch.stack([mixing @ _coefficients(_planes(view[None]), FIRST, grey)[places] for view in views])
         return (1 - torch.cos(math.pi * (heard / FIRST.range - _pilots().to(heard)))).mean(1)
 
-    if float(errors(plain)) < 1 - math.cos(math.pi * SURE):
+    sure = 1 - math.cos(math.pi * SURE)
+    if float(errors(plain)) < sure:
         return plain
     fine = F.adaptive_avg_pool2d(picture, 2 * GRID) if picture.shape[-1] > 2 * GRID else picture
-    steps, found = torch.tensor([0.25, 0.25, 0.003, 0.0025]), []
+    found: list[tuple[float, Tensor]] = []
     for shifts in SHIFTS:
-        best, error = torch.zeros(4), 0.0
-        lattice = torch.cartesian_prod(*(torch.tensor(x, dtype=torch.float32) for x in (shifts, shifts, SCALES, TURNS)))
+        tried = torch.cartesian_prod(*(torch.tensor(x, dtype=torch.float32) for x in (shifts, shifts, SCALES, TURNS)))
         for number in range(ROUNDS + 1):
-            tried = best + (lattice if number == 0 else 0.5 ** (number - 1) * steps * _NEIGHBOURS)
             off = errors(_views(fine, tried))
-            best, error = tried[int(off.argmin())], float(off.min())
-        found.append((error, best))
-        if error < 1 - math.cos(math.pi * SURE):
+            best = tried[int(off.argmin())]
+            tried = best + 0.5**number * _NEIGHBOURS
+        found.append((float(off.min()), best))
+        if float(off.min()) < sure:
             break
     return _views(fine, min(found, key=lambda one: one[0])[1][None])
 
 
-_NEIGHBOURS = torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0])] * 4)
+# Of a square (right, down, larger, turned) those a step away or none in each.
+_NEIGHBOURS = torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0])] * 4) * torch.tensor([0.25, 0.25, 0.003, 0.0025])
 
 
 def _views(picture: Tensor, moves: Tensor) -> Tensor:

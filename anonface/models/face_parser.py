@@ -71,16 +71,16 @@ def face_odds(logits: Tensor) -> Tensor:
     return _odds(logits, FACE)
 
 
-def hair_odds(logits: Tensor) -> Tensor:
-    """Log odds that a pixel is hair, like those."""
-    return _odds(logits, HAIR)
-
-
 def new_glasses(logits: Tensor, photo: Tensor) -> Tensor:
     """By how much more surely a pixel is glasses than in the photo, in nats, at least 0; from class logits of both,
     [B, classes, H, W] -> [B, H, W]."""
     worn, before = (F.softplus(_odds(some, GLASSES)) for some in (logits, photo))
     return (worn - before).clamp_min(0)
+
+
+def new_hair_odds(logits: Tensor, photo: Tensor) -> Tensor:
+    """Log odds, at the most, that a pixel shows hair and not what it shows in the photo; like :func:`like_odds`."""
+    return torch.minimum(_odds(logits, HAIR), -like_odds(logits, photo))
 
 
 def like_odds(logits: Tensor, photo: Tensor) -> Tensor:
