@@ -12,6 +12,7 @@ from torch import Tensor
 
 from anonface import weights
 from anonface.backends.recognizer import Recognizer, frames
+from anonface.faces.align import EYES
 from anonface.models.apparent import Apparent
 from anonface.models.ethnicity import Ethnicity
 from anonface.models.face_parser import FaceParser
@@ -106,6 +107,11 @@ class Sight:
     def known(self) -> Tensor:
         """The recognizer's embedding [1, d]."""
         return self.eyes.recognizer(self.face, self.frames)
+
+    @torch.no_grad()
+    def eyes_hidden(self, mask: Tensor) -> Tensor:
+        """How much of the eyes is not in a mask [1, 1, S, S], 0..1: behind dark glasses about all."""
+        return 1 - F.grid_sample(mask, 2 * self.mesh[:, None, EYES] - 1, align_corners=False).mean()
 
 
 def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:

@@ -59,9 +59,9 @@ from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
-UNLIKE = 30.0  # nats of the critic's that a stranger's cosine to the seen face is worth
-ELSEWHERE = 10.0  # and a squared deviation of seeming East Asian, beyond FROM_THERE
+ELSEWHERE = 10.0  # nats of the critic's that a squared deviation of seeming East Asian, beyond FROM_THERE, is worth
 BARE = 300.0  # and a nat of glasses that nobody wore, on all of the face
+LONER = 60.0  # and, where nothing of the eyes shows, a cosine to the other strangers more than to the seen face
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
 COMPENSATION = Kind("compensation", 0.5, 0.25)
 # Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. Real faces have no more in
@@ -315,26 +315,28 @@ class IFADIT:
     @torch.no_grad()
     def _stranger(self, hidden: Tensor, face: Tensor, mask: Tensor, sight: Sight) -> Tensor:
         """Latents of whom a wrong key shows: who looks like a photo in the seen face's place, of its sex and about its
-        age, unlike that face, and not East Asian.
+        age, and not East Asian: where the original seems so, a recognizer takes many others who do for the original.
 
-        So a wrong key does not show that face again. How far a stranger is from the original, nothing that the networks
-        say tells; but where the original seems East Asian, a recognizer takes many who seem so, too, for the original.
+        How far a stranger is from the original, the networks do not tell; but behind dark glasses, where one in seven
+        is taken for the original, who is unlike the other strangers is farther, and who is like the seen face, which
+        was chosen to be far.
         """
         networks, small, cover = self.networks, sight.face, shrink(mask, self.resolution)
-        choice, people = self.choice, []
+        people, likely, codes = [], [], []
         for code, features in zip(*strangers(hidden, KEPT, sight, networks, self.keygen.mapping), strict=True):
             w = self.latents(watermark.without(face), code[None])
             w[:, :FEATURED] += features
             placed = mended(networks.generator.synthesize(w, self.resolution), small, cover, sight, features=True)
             shown = composite(small, placed, cover)
-            alike = F.cosine_similarity(networks.recognizer(shown, sight.frames), sight.known).clamp_min(0).sum()
+            codes.append(networks.encoder(shown))
             worn = in_mask(new_glasses(networks.parser(shown), sight.parsed), cover, cover)
-            other = otherwise(networks.apparent(shown)[0], sight.seems, choice) / choice.natural
-            there = (networks.ethnicity(networks.encoder(shown)) - FROM_THERE).clamp_min(0).square().sum()
-            likely = within(networks.critic(shown), cover).sum() - other
-            likely = likely - UNLIKE * alike - ELSEWHERE * there - BARE * worn
-            people.append((float(likely), w))
-        return max(people, key=lambda person: person[0])[1]
+            other = otherwise(networks.apparent(shown)[0], sight.seems, self.choice) / self.choice.natural
+            there = (networks.ethnicity(codes[-1]) - FROM_THERE).clamp_min(0).square().sum()
+            likely.append(within(networks.critic(shown), cover).sum() - other - ELSEWHERE * there - BARE * worn)
+            people.append(w)
+        every = torch.cat(codes)
+        alike = F.cosine_similarity(every, every.mean(0, keepdim=True)) - F.cosine_similarity(every, sight.code)
+        return people[int((torch.stack(likely) - LONER * sight.eyes_hidden(cover) * alike).argmax())]
 
     def _compensated(self, base: Tensor, change: Tensor) -> Tensor:
         """Latents with a flat compensation, from whitened ones without."""

@@ -35,7 +35,6 @@ FEATURED = 12  # codes in which features lie; the finest hold grain and colour, 
 SHADE, FILM = 0.5, 1.0  # deviations of light across a face, and of a picture, up to which they are plain
 WORN = 2.0  # how much more glasses, a hat and a fringe count than anything else that is unusual
 SIDE, TOGETHER = 256, 4  # px of the people who are drawn, and how many at a time
-STRANGERS = 6  # who are tried for a wrong key
 STYLE_LABEL = b"anonface/v1 persona"
 
 
@@ -71,7 +70,7 @@ class CastParams:
 
 USUAL = CastParams()
 ONE = CastParams(styles=2048, likely=32, tried=1, exchanges=(BOLD,))  # nobody looks whether he fits
-COMPANY = CastParams(styles=512, likely=12, tried=12)  # of a stranger: among whom it is told what people have in common
+COMPANY = CastParams(styles=512, likely=12, tried=12)  # who are tried for a wrong key
 
 
 @torch.no_grad()
@@ -126,8 +125,7 @@ def strangers(hidden: Tensor, kept: int, sight: Sight, networks: Networks, mappi
     wanted = hidden[:, :kept].to(codes).expand(len(codes), -1)
     own = F.normalize(codes[:, kept:] - codes[:, kept:].mean(0, keepdim=True), dim=1)
     rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-    chosen = slice(STRANGERS)
-    return torch.cat([wanted, rest * own], dim=1)[chosen], networks.census.features(w[chosen]) / 2
+    return torch.cat([wanted, rest * own], dim=1), networks.census.features(w) / 2
 
 
 @torch.no_grad()

@@ -1,9 +1,11 @@
 """What eyes see of a face."""
 
+import pytest
 import torch
 
 from anonface.backends.eyes import Eyes, Sight, load_eyes
 from anonface.backends.generator import load_generator, load_mapping
+from anonface.faces.align import EYES
 from anonface.models.identity import CONDITIONS
 
 
@@ -53,3 +55,13 @@ def test_what_is_seen_of_a_photo_holds_no_gradient():
     eyes = Eyes(encoder=look, landmarks=look, parser=look, recognizer=look, apparent=seem, ethnicity=look)
     sight = Sight(torch.zeros(1, 3, 64, 64), eyes)
     assert not any(getattr(sight, name).requires_grad for name in ("mesh", "code", "parsed", "seems"))
+
+
+def test_eyes_are_hidden_where_the_mask_leaves_them_out():
+    sides = {"left": EYES[:16], "right": EYES[16:]}
+    mesh = torch.full((1, 468, 3), 0.5 * 192)
+    mesh[:, sides["left"], 0], mesh[:, sides["right"], 0] = 0.2 * 192, 0.8 * 192
+    eyes = Eyes(**dict.fromkeys(Eyes.__dataclass_fields__, lambda faces, *rest: mesh.flatten(1)))
+    sight, half = Sight(torch.zeros(1, 3, 64, 64), eyes), (torch.arange(64) < 32).float().expand(1, 1, 64, 64)
+    hidden = [float(sight.eyes_hidden(mask)) for mask in (torch.ones(1, 1, 64, 64), half, 0 * half)]
+    assert hidden == pytest.approx([0.0, 0.5, 1.0], abs=1e-5)

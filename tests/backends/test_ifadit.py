@@ -181,6 +181,22 @@ def test_a_wrong_keys_stranger_is_of_the_seen_faces_sex_and_age(backend, faces, 
     assert not torch.equal(shown(0), shown(1)) and torch.equal(shown(1), shown(1))
 
 
+def test_behind_dark_glasses_a_wrong_keys_stranger_is_unlike_the_others(backend, faces, masks, monkeypatch):
+    hidden = F.normalize(torch.randn(1, 448, generator=torch.Generator().manual_seed(8)), dim=1)
+    sight, drawn, seen = Sight(faces[:1], backend.networks), [], []
+    assert float(sight.eyes_hidden(masks[:1])) < 0.1
+    latents, encoder = backend.latents, backend.networks.encoder
+    monkeypatch.setattr(backend, "latents", lambda *said: drawn.append(latents(*said)) or drawn[-1])
+    monkeypatch.setattr(Sight, "eyes_hidden", lambda self, mask: torch.tensor(1e4))
+    assert sight.code is not None
+    hook = encoder.register_forward_hook(lambda module, given, code: seen.append(code))
+    shown = backend._stranger(hidden, faces[:1], masks[:1], sight)
+    hook.remove()
+    codes = torch.cat(seen[-len(drawn) :])
+    alike = F.cosine_similarity(codes, codes.mean(0, keepdim=True)) - F.cosine_similarity(codes, sight.code)
+    assert len(drawn) > 2 and int(alike.argmin()) == next(i for i, w in enumerate(drawn) if w is shown)
+
+
 def test_a_wrong_keys_stranger_does_not_seem_east_asian(backend, faces, masks, monkeypatch):
     hidden = F.normalize(torch.randn(1, 448, generator=torch.Generator().manual_seed(8)), dim=1)
 
