@@ -35,6 +35,7 @@ from anonface.backends.mending import in_place, mended
 from anonface.backends.message import LEGIBLE, Kind
 from anonface.backends.persona import FEATURED, ONE, USUAL, cast, strangers
 from anonface.backends.refine import (
+    BARE,
     CHOICE,
     DISGUISE,
     FROM_THERE,
@@ -60,7 +61,6 @@ from anonface.models.inversion import InversionEncoder
 from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 
 ELSEWHERE = 10.0  # nats of the critic's that a squared deviation of seeming East Asian, beyond FROM_THERE, is worth
-BARE = 300.0  # and a nat of glasses that nobody wore, on all of the face
 LONER = 60.0  # and, where nothing of the eyes shows, a cosine to the other strangers more than to the seen face
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
 COMPENSATION = Kind("compensation", 0.5, 0.25)

@@ -43,6 +43,7 @@ CERTAIN = 3.0  # logit of sex from which on nobody is taken for the other
 AS_OLD = 5.0  # years by which two ages are the same
 FROM_THERE = 0.5  # deviations of the reading by which two people seem to be from the same part of the world
 ALIKE = 100.0  # nats of the critic's that a cosine to the original is worth, where it is more than enough
+BARE = 500.0  # and a nat of glasses that nobody wore, on all of the face
 GAINED = (0.1, 5.0)  # cosine to the original, and nats of the critic's, that steps take away
 NEXT = 4  # in the order, among whom the one is looked for who has the next turn
 AT_ONCE = 4  # people at whom a network looks: on a CPU in two thirds of the time of one after the other
@@ -80,7 +81,7 @@ class RefineParams:
     (``mending.py``), only there where it will be seen; ``glasses`` wants none where the photo has none. ``natural``
     wants it to look as much like a photo as the photo does, to the critic. Of people who were ranked, ``turns`` at most
     are refined: a next one where the cosine to the original is still above ``enough``, or where the face looks like a
-    photo by more than ``passable`` nats less than the photo does.
+    photo by more than ``passable`` nats less than the photo does, glasses that nobody wore among them.
     """
 
     steps: int = 20
@@ -329,7 +330,8 @@ class Scene:
                 F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (looks[i], self.known[0]))
             )
             score = score + choice.near * (alike - choice.far).clamp_min(0).square()
-            self.begun.append((float(alike), float((self.levels.mean(0) - opinions[i]).clamp_min(0))))
+            artifice = (self.levels.mean(0) - opinions[i]).clamp_min(0)
+            self.begun.append((float(alike), float(artifice + BARE * worn[i])))
             scores.append(score + choice.seen * (known - choice.stranger).clamp_min(0).square())
         total = torch.stack(scores)
         for weight, each in ((choice.unlike, codes), (choice.apart, looks)):
@@ -355,11 +357,12 @@ class Scene:
     @torch.no_grad()
     def verdict(self, w: Tensor) -> tuple[float, float]:
         """How like the original a face of latents [1, n, 512] comes out, the cosine of their codes, and by how many
-        nats less like a photo."""
+        nats less like a photo, or like one without glasses where the photo shows none."""
         _, toned = self.drawn(w)
-        placed = composite(self.face, toned, self.seen(toned)[0])
+        seen, _, worn = self.seen(toned)
+        placed = composite(self.face, toned, seen)
         alike = F.cosine_similarity(self.eyes.encoder(placed), self.left[:1])
-        return float(alike), float(self.artifice(placed))
+        return float(alike), float(self.artifice(placed) + BARE * worn)
 
     def expected(self, chosen: int) -> tuple[float, float]:
         """What the verdict on one of those who were ranked will be, about, once they are refined."""

@@ -11,6 +11,7 @@ from anonface.backends import eyes
 from anonface.backends import refine as refinement
 from anonface.backends.eyes import Sight
 from anonface.backends.refine import (
+    BARE,
     EXPRESSIVE,
     GAINED,
     SEX,
@@ -322,6 +323,14 @@ def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_the
         return float(scene.seen(scene.drawn(w)[1])[2])
 
     assert worn(30) < worn(0) - 0.001
+
+    def told(photo) -> float:
+        """How little the first is like a photo, to the verdict."""
+        return plain_scene(photo, mask, networks, nothing).verdict(people[0])[1]
+
+    scene = plain_scene(bare, mask, networks, nothing)
+    assert told(bare) == pytest.approx(BARE * float(scene.seen(scene.drawn(people[0])[1])[2])) and told(bare) > 1
+    assert told(-bare * 9) == 0
 
 
 def test_whose_hair_hangs_over_features_that_show_is_not_chosen():
