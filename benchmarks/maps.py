@@ -58,7 +58,7 @@ def renders(backend: LatentEditingBackend, picture: Tensor, mask: Tensor) -> tup
     latents = networks.encoder.to_latents(networks.disguise(codes, networks.encoder.to_u(key)[None]))
     draw = networks.generator.synthesize
     details = networks.editor.details(features, mask), networks.editor.details(features)
-    plain, kept, whole = draw(latents, SIDE), *(draw(latents, SIDE, some) for some in details)
+    plain, kept, whole = draw(latents, SIDE), *(draw(latents, SIDE, details=some) for some in details)
     return plain.clamp(-1, 1), kept.clamp(-1, 1), whole.clamp(-1, 1)
 
 

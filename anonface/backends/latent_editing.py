@@ -49,7 +49,9 @@ from anonface.models.mobile_stylegan import Window
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
 SIDE = 256  # px at which the networks look
-STEPS, RATE = 4, 0.3  # of a compensation
+STEPS, RATE = 5, 0.3  # of a compensation
+LIKENESS = 0.5  # weight of identity in it: what shows, rather than who, is left open by so few steps
+MOVED = 0.027  # by how much shape differs under two keys: nobody is refined towards the photo's landmarks afterwards
 # What is said: of each code the first 16 coordinates where much survives, the next 16 beside the detail.
 COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
 FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyond what the editor does, and how far
@@ -70,7 +72,7 @@ AMONG_FEW = ChoiceParams(
     apart=600.0,
     sex=20.0,
     age=60.0,
-    ethnicity=0.0,
+    ethnicity=25.0,
 )
 # Nothing is refined: these only weigh how somebody fits.
 FITTING = replace(DISGUISE, landmarks=300.0, expression=240.0, gaze=20.0)
@@ -137,7 +139,7 @@ class LatentEditingBackend(published.WithoutSettings):
         self._sketch = sketching(self.networks.generator, self.device)
         self.mapping = mapping.requires_grad_(False).eval().to(self.device)
         self.looks = looks.requires_grad_(False).eval().to(self.device)
-        self.compensating = CompensationParams(steps=STEPS, rate=RATE)
+        self.compensating = CompensationParams(steps=STEPS, rate=RATE, identity=LIKENESS)
         self._said: Memory[tuple[Tensor | None, ...]] = Memory()
 
     @cached_property
@@ -181,7 +183,7 @@ class LatentEditingBackend(published.WithoutSettings):
             return self._drawn(self.networks.disguise(codes, self._vectors(key)), features, image, cover)
         sight = Sight(shrink(image, SIDE), self.casting.eyes)
         hidden = self._tried(self.casting, codes, features, sight, cover, key)
-        return in_place(self._render(hidden, features, cover), image, cover, sight, key)
+        return in_place(self._render(hidden, features, cover), image, cover, sight, key, MOVED)
 
     def _tried(
         self, casting: Casting, codes: Tensor, features: Features, sight: Sight, mask: Tensor, key: FaceKey

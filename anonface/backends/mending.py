@@ -21,7 +21,7 @@ from torch import Tensor
 
 from anonface.backends.eyes import Sight
 from anonface.backends.looks import luma, shrink
-from anonface.backends.shape import shaped
+from anonface.backends.shape import AMOUNT, shaped
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS, NOSE
 from anonface.keys import FaceKey
@@ -38,11 +38,13 @@ NEARBY = ((0.03, 1.0), (0.1, 0.01))  # of the side: how far skin lies whose colo
 BORDER = 5  # px: the side of the square over which a rim is averaged, three times, and a brow's
 
 
-def in_place(render: Tensor, face: Tensor, mask: Tensor, sight: Sight, key: FaceKey | None) -> Tensor:
+def in_place(
+    render: Tensor, face: Tensor, mask: Tensor, sight: Sight, key: FaceKey | None, amount: float = AMOUNT
+) -> Tensor:
     """A render in the photo's place as it is shown: in the shape that a key says, mended; without a key a stranger's,
-    beside whom features may stay. Arguments as of :func:`mended`."""
+    beside whom features may stay. Arguments as of :func:`mended` and :func:`shaped`."""
     if key is not None:
-        render = shaped(render, sight.mesh, key)
+        render = shaped(render, sight.mesh, key, amount)
     return mended(render, face, mask, sight, features=key is None).clamp(-1, 1).cpu()
 
 

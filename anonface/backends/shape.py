@@ -16,7 +16,7 @@ from torch import Tensor
 from anonface.faces.align import BROWS, CHEEK_LEFT, CHEEK_RIGHT, CHIN, EYES, LIPS, MOUTH_LEFT, MOUTH_RIGHT, NOSE_TIP
 from anonface.keys import FaceKey
 
-AMOUNT, MOST = 0.03, 1.5  # deviation of a feature's moves in distances of the eyes, and how many are the most
+AMOUNT, MOST = 0.03, 1.5  # usual deviation of a feature's moves in distances of the eyes; how many are the most
 GRID = 128  # cells along the side on which moves are found
 LEFT, RIGHT, DOWN = (-1.0, 0.0), (1.0, 0.0), (0.0, 1.0)  # in the face's own axes
 
@@ -52,12 +52,13 @@ WAYS: tuple[tuple[Move, ...], ...] = (
 )
 
 
-def shaped(render: Tensor, mesh: Tensor, key: FaceKey) -> Tensor:
+def shaped(render: Tensor, mesh: Tensor, key: FaceKey, amount: float = AMOUNT) -> Tensor:
     """A face whose features lie where a key says.
 
     Args:
         render: the face [1, 3, R, R].
         mesh: landmarks [1, 468, 2] in shares of the side, the photo's: to these it was fitted.
+        amount: deviation of a feature's moves in distances of the eyes.
 
     Returns:
         [1, 3, R, R].
@@ -67,11 +68,11 @@ def shaped(render: Tensor, mesh: Tensor, key: FaceKey) -> Tensor:
     across = mesh[0, _EYE_RIGHT].mean(0) - mesh[0, _EYE_LEFT].mean(0)
     axes = torch.stack([across, torch.stack([-across[1], across[0]])])
     moved = mesh.new_zeros(GRID, GRID, 2)
-    for way, amount in zip(WAYS, key.normal("shape", len(WAYS)).clip(-MOST, MOST).tolist(), strict=True):
+    for way, share in zip(WAYS, key.normal("shape", len(WAYS)).clip(-MOST, MOST).tolist(), strict=True):
         for move in way:
             (left, top), reach = mesh[0, list(move.rows)].mean(0), move.reach * across.norm()
             bell = torch.exp(-((x - left) ** 2 + (y - top) ** 2) / (2 * reach**2))
-            moved = moved + bell[..., None] * (AMOUNT * amount * mesh.new_tensor(move.way) @ axes)
+            moved = moved + bell[..., None] * (amount * share * mesh.new_tensor(move.way) @ axes)
     side = render.shape[-1]
     moved = F.interpolate(moved.permute(2, 0, 1)[None], (side, side), mode="bilinear").permute(0, 2, 3, 1)
     still = F.affine_grid(torch.eye(2, 3, dtype=render.dtype, device=render.device)[None], [1, 3, side, side], False)
