@@ -1,0 +1,110 @@
+"""Faces behind hands, microphones, glasses, hair and hats: what each backend leaves as it was.
+
+python benchmarks/occluders.py PHOTOS [--of ifadit,hford,dbaf] [--split odd] [--limit 24] [--sheet FILE]
+
+Of a split's photos those are taken of whose first face the parser sees the least within the landmarks' outline. Each is
+anonymized under one key. Told are mean absolute changes in grey levels: of the whole photo but for the outline; of what
+lies about the outline within the aligned square, a rim that changes with the face included; of what hides the face
+within it, as the parser sees that; and of the face.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from anonface.evaluation.judges import of_split, photos_of
+from anonface.evaluation.sheet import around, contact_sheet
+from anonface.evaluation.trials import SEED_TEXT, evaluation_key
+from anonface.faces import align, parse
+from anonface.faces.detect import Pixels, Points, build_detector
+from anonface.pipeline import Engine
+
+SIDE = 256
+COLUMNS = ("the rest of the photo", "about the face", "where something hides it", "the face")
+Where = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A photo's first face: its square, and in that the outline and what of it is face."""
+
+    file: Path
+    photo: Pixels
+    box: NDArray
+    quad: Points
+    outline: Where
+    face: Where
+
+    @property
+    def hidden(self) -> float:
+        """What share of the outline something hides."""
+        return float((self.outline & ~self.face).sum() / self.outline.sum())
+
+
+def look(file: Path) -> Found | None:
+    photo = np.asarray(Image.open(file).convert("RGB"))
+    for face in build_detector("yunet").detect(photo)[:1]:
+        mesh = align.landmarks468(photo, face)
+        quad = align.ffhq_quad(mesh)
+        crop = np.asarray(align.crop(photo, quad, SIDE), np.uint8)
+        points = align.transform(align.photo_to_crop(quad, SIDE), mesh)
+        within = np.zeros((SIDE, SIDE), np.uint8)
+        cv2.fillPoly(within, [np.rint(parse.outline(points)).astype(np.int32)], (1,))
+        return Found(file, photo, face.box, quad, within > 0, parse.face_mask(crop, points, SIDE) > 0.5)
+    return None
+
+
+def changes(found: Found, shown: Pixels) -> list[float]:
+    """Mean absolute changes in COLUMNS' regions; not a number where one is empty."""
+    moved = np.abs(shown.astype(np.float32) - found.photo).mean(2)
+    square, seen = (np.asarray(align.crop(one.astype(np.float32), found.quad, SIDE)) for one in (moved, moved * 0 + 1))
+    corners = np.rint(align.transform(align.crop_to_photo(found.quad, SIDE), _outline_of(found.outline)))
+    inside = np.zeros(moved.shape, np.uint8)
+    cv2.fillPoly(inside, [corners.astype(np.int32)], (1,))
+    regions = ~found.outline & (seen > 0), found.outline & ~found.face, found.outline & found.face
+    return [float(moved[inside == 0].mean()), *(float(square[one].mean()) if one.any() else np.nan for one in regions)]
+
+
+def _outline_of(within: Where) -> Points:
+    contours, _ = cv2.findContours(within.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    return max(contours, key=len)[:, 0].astype(np.float64)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--of", default="ifadit,hford,dbaf", help="backends, separated by commas")
+    parser.add_argument("--split", default="odd")
+    parser.add_argument("--limit", type=int, default=24)
+    parser.add_argument("--sheet", type=Path, help="photos and what each backend makes of them, as a PNG")
+    args = parser.parse_args()
+    every = [one for file in of_split(photos_of(args.photos), args.split) if (one := look(file))]
+    chosen = sorted(every, key=lambda one: one.hidden, reverse=True)[: args.limit]
+    names = args.of.split(",")
+    rows = [[around(one.photo, one.box)] for one in chosen]
+    print(f"| {len(chosen)} photos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
+    for name in names:
+        engine, told = Engine(name), []
+        for one, row in zip(chosen, rows, strict=True):
+            key = evaluation_key(SEED_TEXT, one.file.name, 0)
+            shown = engine.anonymize(one.photo, key, consistent=True).pixels
+            told.append(changes(one, shown))
+            row.append(around(shown, one.box))
+        means = [statistics.fmean(value for value in column if value == value) for column in zip(*told, strict=True)]
+        print(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |", flush=True)
+    if args.sheet:
+        captions = [f"{one.file.stem}: {one.hidden:.0%} hidden" for one in chosen]
+        sheet = contact_sheet(rows, columns=("original", *names), captions=captions, cell=SIDE)
+        Image.fromarray(sheet).save(args.sheet)
+
+
+if __name__ == "__main__":
+    main()
