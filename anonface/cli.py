@@ -1221,6 +1221,15 @@ def compare(
     strict_keys: StrictKeys = False,
     device: Device = "auto",
     backend: Backend = "ifadit",
+    rivals: Annotated[
+        str | None,
+        typer.Option(
+            "--beside",
+            metavar="NAME,...",
+            help="Another sheet: of --backend and of each of these, anonymized and recovered; NAME=DIR for one with "
+            "weights of its own.",
+        ),
+    ] = None,
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
@@ -1241,7 +1250,7 @@ def compare(
     _check_options(overwrite, False, offline)
     if output.suffix.lower() != ".png":
         raise UsageError(f"the sheet {output} must be a .png")
-    from anonface.evaluation.sheet import COLUMNS, versions
+    from anonface.evaluation.sheet import COLUMNS, beside, versions
     from anonface.keys import Key
 
     photos = [source for _, source in batch.find(paths, "anonymize", recursive)]
@@ -1252,7 +1261,11 @@ def compare(
     key = keys.secret().under(keys.fresh())
     second = Key.generate()
     own = _own_settings(free, keep, model, transform, steps)
-    engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))
+    settings = EngineSettings(backend, device, detector, parser, refine, own=own)
+    engine, others = LazyEngine(settings), _backends_beside(settings, rivals)
+    columns: Sequence[str] = COLUMNS
+    if rivals is not None:
+        columns = ("original", *(text for name in (backend, *others) for text in (name, f"{name}, recovered")))
     rows: list[Sequence[NDArray[np.uint8]]] = []
     shown: list[Path] = []
     failures: list[AnonfaceError] = []
@@ -1260,7 +1273,11 @@ def compare(
         for done, photo in enumerate(photos, start=1):
             try:
                 _, opened = batch.open_photo(photo, max_pixels)
-                rows.append([_thumbnail(made, cell) for made in versions(engine(), opened.pixels, key, second)])
+                if rivals is None:
+                    pictures = versions(engine(), opened.pixels, key, second)
+                else:
+                    pictures = beside([engine(), *(other() for other in others.values())], opened.pixels, key)
+                rows.append([_thumbnail(made, cell) for made in pictures])
                 shown.append(photo)
             except (ImageError, NoFaceError, LimitError) as error:
                 failures.append(error)
@@ -1268,11 +1285,28 @@ def compare(
                     _say(f"{photo}: failed: {error.message}")
             advance(done, "")
     if rows:
-        _write_sheet(output, rows, COLUMNS, shown, cell, overwrite)
+        _write_sheet(output, rows, columns, shown, cell, overwrite)
     if len(photos) == 1 and failures:
         _complain(failures[0], ctx.obj, photos[0])
         return failures[0].exit_code
     return PARTLY_FAILED if failures else 0
+
+
+def _backends_beside(settings: EngineSettings, rivals: str | None) -> dict[str, LazyEngine]:
+    """The engines of other backends, named as for :func:`evaluate`."""
+    if rivals is None:
+        return {}
+    from anonface.backends.base import BACKENDS
+    from anonface.evaluation.beside import chosen
+
+    others: dict[str, LazyEngine] = {}
+    for name, folder in chosen(rivals, list(BACKENDS)).items():
+        if name not in BACKENDS:
+            raise UsageError(f"{name} leads nobody back", "`anonface evaluate --beside` takes it")
+        if name != settings.backend:
+            own: Own = {"model": folder} if folder else {}
+            others[name] = LazyEngine(replace(settings, backend=name, refine=None, own=own))
+    return others
 
 
 def _check_sheet(file: Path, overwrite: bool) -> None:

@@ -1604,6 +1604,18 @@ def test_compare(anonface, key):
     assert not Path("no.png").exists()
 
 
+def test_compare_backends_beside_each_other(anonface, key):
+    photo("a.png")
+    code, _, err = anonface(
+        "compare", "a.png", "-o", "s.png", "--key-file", key, "--cell", "64", "--beside", "hford,dbaf,ifadit"
+    )
+    assert code == 0 and "s.png of 1 photo" in err
+    assert 7 * 64 < pixels("s.png").shape[1] < 9 * 64  # the photo and two pictures of each of three
+    for wrong, said in (("pixelate", "leads nobody back"), ("nobody", "knows no 'nobody'"), ("", "names nothing")):
+        code, _, err = anonface("compare", "a.png", "-o", "t.png", "--key-file", key, "--beside", wrong)
+        assert code == 2 and said in err and not Path("t.png").exists()
+
+
 def test_a_sheet_of_a_run(anonface, key):
     photo("album/a.png")
     photo("album/b.png", 60)

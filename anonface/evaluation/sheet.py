@@ -42,6 +42,19 @@ def versions(engine: Engine, pixels: Pixels, key: Key, second: Key) -> list[Pixe
     ]
 
 
+def beside(engines: Sequence[Engine], pixels: Pixels, key: Key) -> list[Pixels]:
+    """The photo, and what each engine makes of it under one key: anonymized, and recovered from the pixels alone.
+
+    Raises:
+        NoFaceError: no face in the photo, or none found again in an anonymized version.
+    """
+    row = [pixels]
+    for engine in engines:
+        hidden = through_png(engine.anonymize(pixels, key, consistent=True).pixels)
+        row += [hidden, engine.recover(hidden, key, None).pixels]
+    return row
+
+
 def around(pixels: Pixels, box: ArrayLike, reach: float = 2.0) -> Pixels:
     """The square around a face, ``reach`` times the longer side of its (x, y, w, h), cut at the photo's border."""
     x, y, w, h = (float(v) for v in np.asarray(box, dtype=np.float64))
