@@ -64,6 +64,12 @@ def test_a_mouth_that_lies_lower_is_drawn_from_above(face, landmarks):
     assert float(come[:, eye_down, eye_across].abs().max()) < AMOUNT / 4
 
 
+def test_features_move_as_far_as_a_backend_lets_them(face, landmarks):
+    mesh, key = mesh_in_crop(landmarks, face), Saying(**{f"way{i}": MOST for i in range(len(WAYS))})
+    far, near = (shaped(places(), mesh, key, amount) - places() for amount in (0.02, 0.01))
+    assert torch.allclose(far, 2 * near, atol=2e-3) and float(near.abs().max()) > 5e-3
+
+
 def test_a_key_that_moves_nothing_changes_nothing(face, landmarks):
     assert torch.allclose(shaped(face, mesh_in_crop(landmarks, face), Saying()), face, atol=1e-4)
 
