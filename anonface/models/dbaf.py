@@ -96,4 +96,5 @@ class DBAF(LatentEditor):
             KeyAuthorizedReversibleIdentityAnonymization(p),
             MultiScaleAttentionalAttributeRetention(p),
             p.code,
+            layout=12,
         )
