@@ -96,5 +96,5 @@ class DBAF(LatentEditor):
             KeyAuthorizedReversibleIdentityAnonymization(p),
             MultiScaleAttentionalAttributeRetention(p),
             p.code,
-            layout=12,
+            layout=4,
         )
