@@ -2,7 +2,8 @@
 
 python benchmarks/occluders.py PHOTOS [--of ifadit,hford,dbaf] [--split odd] [--limit 24] [--sheet FILE]
 
-Of a split's photos those are taken of whose first face the parser sees the least within the landmarks' outline. Each is
+Of a split's photos those are taken of whose first face the parser sees the least within the landmarks' outline, and
+without a face that is covered instead, as one that is turned too far. Each is
 anonymized under one key. Told are mean absolute changes in grey levels: of the whole photo but for the outline; of what
 lies about the outline within the aligned square, a rim that changes with the face included; of what hides the face
 within it, as the parser sees that; and of the face.
@@ -25,7 +26,7 @@ from anonface.evaluation.sheet import around, contact_sheet
 from anonface.evaluation.trials import SEED_TEXT, evaluation_key
 from anonface.faces import align, parse
 from anonface.faces.detect import Pixels, Points, build_detector
-from anonface.pipeline import Engine
+from anonface.pipeline import MOSAIC, Engine
 
 SIDE = 256
 COLUMNS = ("the rest of the photo", "about the face", "where something hides it", "the face")
@@ -87,22 +88,26 @@ def main() -> None:
     parser.add_argument("--sheet", type=Path, help="photos and what each backend makes of them, as a PNG")
     args = parser.parse_args()
     every = [one for file in of_split(photos_of(args.photos), args.split) if (one := look(file))]
-    chosen = sorted(every, key=lambda one: one.hidden, reverse=True)[: args.limit]
+    chosen = sorted(every, key=lambda one: one.hidden, reverse=True)
     names = args.of.split(",")
-    rows = [[around(one.photo, one.box)] for one in chosen]
-    print(f"| {len(chosen)} photos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
+    rows: dict[Path, list[Pixels]] = {}
     for name in names:
         engine, told = Engine(name), []
-        for one, row in zip(chosen, rows, strict=True):
-            key = evaluation_key(SEED_TEXT, one.file.name, 0)
-            shown = engine.anonymize(one.photo, key, consistent=True).pixels
-            told.append(changes(one, shown))
-            row.append(around(shown, one.box))
+        for one in chosen:
+            made = engine.anonymize(one.photo, evaluation_key(SEED_TEXT, one.file.name, 0), consistent=True)
+            if any(face.kind == MOSAIC for face in made.header.faces):
+                continue
+            told.append(changes(one, made.pixels))
+            rows.setdefault(one.file, [around(one.photo, one.box)]).append(around(made.pixels, one.box))
+            if len(told) == args.limit:
+                break
+        if name == names[0]:
+            print(f"| {len(told)} photos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
         means = [statistics.fmean(value for value in column if value == value) for column in zip(*told, strict=True)]
         print(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |", flush=True)
     if args.sheet:
-        captions = [f"{one.file.stem}: {one.hidden:.0%} hidden" for one in chosen]
-        sheet = contact_sheet(rows, columns=("original", *names), captions=captions, cell=SIDE)
+        captions = [f"{one.file.stem}: {one.hidden:.0%} hidden" for one in chosen if one.file in rows]
+        sheet = contact_sheet(list(rows.values()), columns=("original", *names), captions=captions, cell=SIDE)
         Image.fromarray(sheet).save(args.sheet)
 
 

@@ -145,7 +145,8 @@ def test_the_key_shapes_a_new_face(monkeypatch: pytest.MonkeyPatch) -> None:
     mask = torch.zeros(1, 1, 256, 256)
     mask[:, :, 90:210, 70:186] = 1
     bent = backend.anonymize(face, mask, [key])
-    monkeypatch.setattr("anonface.backends.mending.shaped", lambda render, mesh, key, amount: said.append(key) or render)
+    unshaped = lambda render, mesh, key, amount: said.append(key) or render  # noqa: E731
+    monkeypatch.setattr("anonface.backends.mending.shaped", unshaped)
     plain = backend.anonymize(face, mask, [key])
     assert said == [key]
     assert 0.005 < float(((bent - plain) * mask).abs().mean() / mask.mean()) < 0.2
