@@ -3,10 +3,10 @@
 python benchmarks/occluders.py PHOTOS [--of ifadit,hford,dbaf] [--split odd] [--limit 24] [--sheet FILE]
 
 Of a split's photos those are taken of whose first face the parser sees the least within the landmarks' outline, and
-without a face that is covered instead, as one that is turned too far. Each is
-anonymized under one key. Told are mean absolute changes in grey levels: of the whole photo but for the outline; of what
-lies about the outline within the aligned square, a rim that changes with the face included; of what hides the face
-within it, as the parser sees that; and of the face.
+without a face that is covered instead, as one that is turned too far. Each is anonymized under one key. Told are mean
+absolute changes in grey levels: of the whole photo but for the outline; of what lies about the outline within the
+aligned square, a rim that changes with the face included; of what hides the face within it, as the parser sees that; and
+of the face.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ Where = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Found:
-    """A photo's first face: its square, and in that the outline and what of it is face."""
+    """A photo's first face: its square, the outline in that as corners [n, 2] and as pixels, and what is face."""
 
     file: Path
     photo: Pixels
     box: NDArray
     quad: Points
+    corners: Points
     outline: Where
     face: Where
 
@@ -57,26 +58,25 @@ def look(file: Path) -> Found | None:
         quad = align.ffhq_quad(mesh)
         crop = np.asarray(align.crop(photo, quad, SIDE), np.uint8)
         points = align.transform(align.photo_to_crop(quad, SIDE), mesh)
-        within = np.zeros((SIDE, SIDE), np.uint8)
-        cv2.fillPoly(within, [np.rint(parse.outline(points)).astype(np.int32)], (1,))
-        return Found(file, photo, face.box, quad, within > 0, parse.face_mask(crop, points, SIDE) > 0.5)
+        corners = parse.outline(points)
+        seen = parse.face_mask(crop, points, SIDE) > 0.5
+        return Found(file, photo, face.box, quad, corners, _within(corners, seen.shape), seen)
     return None
+
+
+def _within(corners: Points, shape: tuple[int, ...]) -> Where:
+    filled = np.zeros(shape, np.uint8)
+    cv2.fillPoly(filled, [np.rint(corners).astype(np.int32)], (1,))
+    return filled > 0
 
 
 def changes(found: Found, shown: Pixels) -> list[float]:
     """Mean absolute changes in COLUMNS' regions; not a number where one is empty."""
     moved = np.abs(shown.astype(np.float32) - found.photo).mean(2)
-    square, seen = (np.asarray(align.crop(one.astype(np.float32), found.quad, SIDE)) for one in (moved, moved * 0 + 1))
-    corners = np.rint(align.transform(align.crop_to_photo(found.quad, SIDE), _outline_of(found.outline)))
-    inside = np.zeros(moved.shape, np.uint8)
-    cv2.fillPoly(inside, [corners.astype(np.int32)], (1,))
-    regions = ~found.outline & (seen > 0), found.outline & ~found.face, found.outline & found.face
-    return [float(moved[inside == 0].mean()), *(float(square[one].mean()) if one.any() else np.nan for one in regions)]
-
-
-def _outline_of(within: Where) -> Points:
-    contours, _ = cv2.findContours(within.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-    return max(contours, key=len)[:, 0].astype(np.float64)
+    square = np.asarray(align.crop(moved, found.quad, SIDE))
+    inside = _within(align.transform(align.crop_to_photo(found.quad, SIDE), found.corners), moved.shape)
+    regions = ~found.outline, found.outline & ~found.face, found.outline & found.face
+    return [float(moved[~inside].mean()), *(float(square[one].mean()) if one.any() else np.nan for one in regions)]
 
 
 def main() -> None:
