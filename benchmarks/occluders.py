@@ -5,8 +5,8 @@ python benchmarks/occluders.py PHOTOS [--of ifadit,hford,dbaf] [--split odd] [--
 Of a split's photos those are taken of whose first face the parser sees the least within the landmarks' outline, and
 without a face that is covered instead, as one that is turned too far. Each is anonymized under one key. Told are mean
 absolute changes in grey levels: of the whole photo but for the outline; of what lies about the outline within the
-aligned square, a rim that changes with the face included; of what hides the face within it, as the parser sees that; and
-of the face.
+aligned square, a rim that changes with the face included; of what hides the face within it, as the parser sees that;
+and of the face.
 """
 
 from __future__ import annotations
