@@ -67,7 +67,8 @@ def test_results_have_the_crops_size(backend, faces, masks):
 
 def test_the_key_shapes_a_new_face_and_no_strangers(backend, faces, masks, monkeypatch):
     fast, (key, other), said = backend.under({"refine": 0}), face_keys(2), []
-    monkeypatch.setattr("anonface.backends.mending.shaped", lambda render, mesh, key: said.append(key) or render)
+    unshaped = lambda render, mesh, key, amount: said.append(key) or render  # noqa: E731
+    monkeypatch.setattr("anonface.backends.mending.shaped", unshaped)
     plain = fast.anonymize(faces[:1], masks[:1], [key])
     assert said == [key]
     shown = marked(fast, faces[:1], masks[:1], key)
