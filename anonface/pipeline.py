@@ -335,7 +335,7 @@ class Engine:
         face = parse.face_mask(crop, mesh, size, parser)
         eyeless = parse.hides_eyes(face, mesh)
         if self.backend.rimmed:
-            face = parse.with_rim(face, crop)
+            face = parse.with_rim(face, crop, mesh)
         if mark is not None:
             face = anchor.replaced(pixels, quad, face > 0.5, mark).astype(face.dtype)
         return _Cut(quad, crop, blend.soften(face), eyeless)

@@ -53,14 +53,29 @@ def test_the_mask_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points
 
 def test_the_rim_is_narrow_and_holds_skin_and_hair_alone(crop: Pixels, landmarks: Points) -> None:
     mask = parse.face_mask(crop, landmarks, SIZE)
-    wide = parse.with_rim(mask, crop)
+    wide = parse.with_rim(mask, crop, landmarks)
     assert set(np.unique(wide)) == {0.0, 1.0} and (wide >= mask).all()
     assert 1.05 < wide.sum() / mask.sum() < 1.3
     reach = cv2.distanceTransform(np.asarray(1 - mask, np.uint8), cv2.DIST_L2, 5)[wide > 0].max()
     assert 3 < reach < 1.5 * parse.RIM * np.sqrt(mask.sum() * 4 / np.pi)
     hidden = crop.copy()
     hidden[mask == 0] = np.random.default_rng(0).integers(0, 256, (int((mask == 0).sum()), 3), np.uint8)
-    assert parse.with_rim(mask, hidden).sum() < mask.sum() + 0.3 * (wide.sum() - mask.sum())  # what is neither stays
+    assert parse.with_rim(mask, hidden, landmarks).sum() < mask.sum() + 0.3 * (wide.sum() - mask.sum())  # what is neither stays
+
+
+def test_what_hides_a_face_has_no_rim(crop: Pixels, landmarks: Points) -> None:
+    mask = parse.face_mask(crop, landmarks, SIZE)
+    wide = parse.with_rim(mask, crop, landmarks)
+    x, y = (int(v) for v in landmarks[parse.NOSE_TIP, :2])
+    strand = np.s_[y : y + 40, x - 8 : x + 8]
+    mask[strand] = 0  # what lies there is skin in the crop, and would be a rim if it lay beyond the outline
+    assert np.array_equal(parse.with_rim(mask, crop, landmarks) == 1, (wide == 1) & ~_box(strand))
+
+
+def _box(where: tuple[slice, slice]) -> np.ndarray:
+    box = np.zeros((SIZE, SIZE), bool)
+    box[where] = True
+    return box
 
 
 def test_the_rim_has_no_holes_of_single_pixels(crop: Pixels, landmarks: Points) -> None:
@@ -70,15 +85,15 @@ def test_the_rim_has_no_holes_of_single_pixels(crop: Pixels, landmarks: Points) 
     mask[y : y + 30, x - 10 : x + 10] = 0  # as large as something before the face
     crop = crop.copy()
     crop[mask == 0] = (0, 255, 0)
-    wide = parse.with_rim(mask, crop)
+    wide = parse.with_rim(mask, crop, landmarks)
     assert wide[y - 20 : y - 18, x : x + 2].all() and not wide[y + 10 : y + 20, x - 3 : x + 3].any()
 
 
 @pytest.mark.parametrize("size", [128, 512])
 def test_the_rim_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points, size: int) -> None:
-    wide = parse.with_rim(parse.face_mask(crop, landmarks, size), crop)
+    wide = parse.with_rim(parse.face_mask(crop, landmarks, size), crop, landmarks * (size / SIZE))
     back = cv2.resize(wide, (SIZE, SIZE), interpolation=cv2.INTER_AREA if size > SIZE else cv2.INTER_LINEAR)
-    assert overlap(back, parse.with_rim(parse.face_mask(crop, landmarks, SIZE), crop)) > 0.95
+    assert overlap(back, parse.with_rim(parse.face_mask(crop, landmarks, SIZE), crop, landmarks)) > 0.95
 
 
 @pytest.mark.parametrize("parser", ["trained", "landmarks"])
