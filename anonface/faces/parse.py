@@ -73,8 +73,8 @@ def face_mask(crop: Pixels, landmarks: Points, size: int, parser: str = "trained
 
 
 def with_rim(mask: Mask, crop: Pixels, landmarks: Points) -> Mask:
-    """A mask [S, S], and what lies within RIM of it beyond the outline and is skin or hair: where the outline of another
-    face may run. Within the outline of ``landmarks`` [468, 2], in the mask's px, stays what hides the face.
+    """A mask [S, S], and what lies within RIM of it, beyond the outline, and is skin or hair: where another face's
+    outline may run. Within the outline of ``landmarks`` [468, 2], in the mask's px, stays what hides the face.
 
     Holes that are no larger than a SPECK are filled: nothing real is left there.
     """
