@@ -704,13 +704,14 @@ class EngineSettings:
 
 
 class LazyEngine:
-    """Makes each engine when the first photo is ready for it, and says its device.
+    """Makes each engine when the first photo is ready for it, and says its device, unless that is ``told`` already.
 
     ``watch`` is what the engines will tell of every face.
     """
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: EngineSettings, told: bool = False) -> None:
         self.watch: Watch = lambda doing, face, faces: None
+        self._told = told
         self._settings = settings
         self._engines: dict[str, Engine] = {}
 
@@ -725,8 +726,9 @@ class LazyEngine:
                 _fetch_missing()
             keep = _portraits(s.keep_faces, s.max_pixels) if s.keep_faces else ()
             engine = Engine(backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep, self.watch)
-            if not self._engines:
+            if not self._told:
                 _say(f"anonface: device {engine.device_name}")
+                self._told = True
             self._engines[backend] = engine
         return self._engines[backend]
 
@@ -1305,7 +1307,7 @@ def _backends_beside(settings: EngineSettings, rivals: str | None) -> dict[str, 
             raise UsageError(f"{name} leads nobody back", "`anonface evaluate --beside` takes it")
         if name != settings.backend:
             own: Own = {"model": folder} if folder else {}
-            others[name] = LazyEngine(replace(settings, backend=name, refine=None, own=own))
+            others[name] = LazyEngine(replace(settings, backend=name, refine=None, own=own), told=True)
     return others
 
 
