@@ -314,7 +314,7 @@ class Recovering:
         else:
             key = sealing.network_key(contents, self._key(header))
             result = self._engine(header).recover(photo.pixels, key, header, faces=self.faces)
-            pixels, faces = result.pixels, result.faces
+            pixels, faces, notes = result.pixels, result.faces, (*notes, *result.notes)
             if contents.tier == "none" and contents.network_key:
                 notes = (
                     *notes,

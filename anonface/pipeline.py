@@ -38,6 +38,8 @@ MOST_OUTLINES = 128  # faces; a header has room for some more
 MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
 # Where FFHQ's alignment puts the five points in its square: eyes, nose tip, mouth corners; and the face's box.
 ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
+# Of what is recovered by key and pixels alone.
+UNANCHORED = "no face bears this key's mark of backend {!r}: key or --backend is another's, or it was saved again since"
 SAME_FACE = 0.25  # of its quad's side: how far the corners of a face may be found from where it was put
 ALIGNED_CENTRE, ALIGNED_SIDE = np.array([[0.5, 0.56]]), 0.6
 
@@ -54,11 +56,13 @@ class Anonymized:
 
 @dataclass(frozen=True)
 class Recovered:
-    """The recovered photo. ``verified`` is "unknown": without a seal nobody can tell a right key from a wrong one."""
+    """The recovered photo. ``verified`` is "unknown": without a seal nobody can tell a right key from a wrong one.
+    ``notes`` are for the user."""
 
     pixels: Pixels
     faces: list[FaceReport]
     verified: str = "unknown"
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,8 @@ class Engine:
         """The device in words, for the first line a user sees."""
         if self.device.type == "cuda":
             return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
-        return f"cpu ({torch.get_num_threads()} threads)"
+        threads = torch.get_num_threads()
+        return f"cpu ({threads} thread{'s' * (threads != 1)})"
 
     def anonymize(
         self,
@@ -217,12 +222,15 @@ class Engine:
         """
         backend = self.backend
         kept: dict[int, str] = {}
+        notes: tuple[str, ...] = ()
         if header is None and (anchors := self._anchored(pixels, key)):
             found, salt, consistent, parser = anchors, CONSISTENT_SALT, True, self.parser
         elif header is None:
             found = self._locate(pixels, ())
             kept = self._kept(pixels, found, faces)
             salt, consistent, parser = CONSISTENT_SALT, True, self.parser
+            if backend.anchored:
+                notes = (UNANCHORED.format(backend.name),)
         else:
             found, salt, consistent = _from_header(header), header.flow_salt, header.consistent
             backend, parser = self._fitting(header, pixels)
@@ -237,7 +245,7 @@ class Engine:
             marks = keys if backend.anchored else [None] * len(keys)
             cuts = [self._cut(pixels, quad, parser, mark) for quad, mark in zip(synth, marks, strict=True)]
         result = self._replace(pixels, cuts, keys, backend, backend.recover, backend.exact_back)
-        return Recovered(result, header.reports() if header else _report(found, kept))
+        return Recovered(result, header.reports() if header else _report(found, kept), notes=notes)
 
     def _anchored(self, pixels: Pixels, key: Key | PhotoKey) -> list[_Located]:
         """The faces that were replaced, where their anchors say, whether or not a detector sees faces."""

@@ -11,7 +11,7 @@ from PIL import Image
 
 import anonface
 from anonface import Key, anonymize, imagefile, recover
-from anonface.batch import Anonymizing, Job, Opened, Rules, Treated, check_target, explained, plan, run
+from anonface.batch import Anonymizing, Job, Opened, Recovering, Rules, Treated, check_target, explained, plan, run
 from anonface.carriers import embed, extract
 from anonface.errors import ContainerError, DeviceError, ImageError, NoFaceError, OutputError, UsageError
 from anonface.pipeline import FaceReport, Recovered
@@ -338,6 +338,9 @@ class Remarking(FakeEngine):
     def anonymize(self, pixels, key, **options):
         return replace(super().anonymize(pixels, key, **options), notes=("face 0: something stays",))
 
+    def recover(self, pixels, key, header=None, **options):
+        return replace(super().recover(pixels, key, header, **options), notes=("it bears no mark",))
+
 
 def test_what_the_engine_notes_is_told_beside_what_the_file_says(here, pixels):
     for name in ("a.png", "b.anon.png"):
@@ -350,6 +353,8 @@ def test_what_the_engine_notes_is_told_beside_what_the_file_says(here, pixels):
         (named, "face 0: something stays"),
         ("no face was found; only copied",),
     ]
+    (back,) = told(plan(["a.png"], "recover"), Recovering(KEY, Remarking(), stateless=True))
+    assert back.notes == ("it bears no mark",)
 
 
 def test_errors_explained():

@@ -119,7 +119,9 @@ def test_recovery_runs_with_and_without_a_header(engine, photo, anonymized):
     assert right.verified == wrong.verified == "unknown"
     assert not np.array_equal(right.pixels, wrong.pixels)
     stateless = engine.anonymize(photo, KEY, consistent=True)
-    assert engine.recover(stateless.pixels, KEY).faces[0].kind == "synth"
+    back, strange = (engine.recover(stateless.pixels, key) for key in (KEY, OTHER))
+    assert back.faces[0].kind == strange.faces[0].kind == "synth"
+    assert back.notes == () and "mark of backend 'ifadit'" in strange.notes[0]
 
 
 def test_the_imprint_is_made_for_what_recovery_will_cut(engine, photo, monkeypatch):

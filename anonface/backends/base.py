@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Parameter = str | int | float | bool
 Settings = Mapping[str, Parameter]
+UNSETTABLE = "it takes none of --refine, --quality, --free, --keep, --transform and --steps"
 
 
 class Backend(Protocol):
@@ -115,7 +116,7 @@ def _published(
     """The authors' networks from the folder that the setting ``model`` names, or from the files of weights.toml."""
     unknown = sorted(set(settings) - {"model"})
     if unknown:
-        raise UsageError(f"backend {family.name} has no setting {unknown[0]!r}", "it has no refinement")
+        raise UsageError(f"backend {family.name} has no setting {unknown[0]!r}", UNSETTABLE)
     folder = settings.get("model")
     return family.from_folder(Path(str(folder)), str(device)) if folder else family.from_weights(str(device))
 

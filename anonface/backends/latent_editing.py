@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from anonface import weights
 from anonface.backends import detail, published, watermark
 from anonface.backends.arena import keep_large_buffers
-from anonface.backends.base import Settings
+from anonface.backends.base import UNSETTABLE, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.eyes import Eyes, Sight, load_eyes
 from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping, sketching
@@ -155,7 +155,7 @@ class LatentEditingBackend(published.WithoutSettings):
             WeightsError: a file is missing, or holds another network.
         """
         for setting in set(settings) - {"model"}:
-            raise UsageError(f"backend {name} has no setting {setting!r}", "it has no refinement")
+            raise UsageError(f"backend {name} has no setting {setting!r}", UNSETTABLE)
         encoder, editor = InversionEncoder(), EDITORS[name]()
         files = _files(name, str(settings.get("model", "")))
         for part, file in zip((encoder, editor), files, strict=True):
@@ -303,6 +303,8 @@ def _files(name: str, model: str) -> tuple[Path, Path]:
     if model:
         folder = Path(model).expanduser()
         files = folder / ENCODER / f"{ENCODER}.safetensors", folder / name / f"{name}.safetensors"
+        if not folder.is_dir():
+            raise WeightsError(f"there is no folder {folder}", _hint(name))
         for file in files:
             if not file.is_file():
                 raise WeightsError(f"{folder} has no {file.relative_to(folder)}", _hint(name))
@@ -313,4 +315,4 @@ def _files(name: str, model: str) -> tuple[Path, Path]:
 
 
 def _hint(name: str) -> str:
-    return f"name with --model a folder in which `anonface train` has run for reader, {ENCODER} and {name}"
+    return f"give --model or --beside {name}= a folder in which `anonface train` ran for reader, {ENCODER} and {name}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anonface import weights
+from anonface.backends.base import UNSETTABLE
 from anonface.errors import UsageError, WeightsError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class WithoutSettings:
             UsageError: a setting.
         """
         for setting in settings:
-            raise UsageError(f"backend {self.name} has no setting {setting!r}", "it has no refinement")
+            raise UsageError(f"backend {self.name} has no setting {setting!r}", UNSETTABLE)
         return self
 
     def digest(self) -> bytes:

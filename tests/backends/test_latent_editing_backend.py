@@ -39,6 +39,8 @@ def test_without_weights_the_remedy_is_named(name: str, tmp_path: Path, monkeypa
     with pytest.raises(WeightsError, match=f"no weights of its own for the {name}") as caught:
         build(name, CPU)
     assert "--model" in caught.value.hint and f"for reader, inversion and {name}" in caught.value.hint
+    with pytest.raises(WeightsError, match=r"there is no folder"):
+        build(name, CPU, {"model": str(tmp_path / "nowhere")})
     with pytest.raises(WeightsError, match=r"has no inversion/inversion.safetensors"):
         build(name, CPU, {"model": str(tmp_path)})
     with pytest.raises(UsageError, match="no setting 'refine'"):
