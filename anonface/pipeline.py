@@ -342,8 +342,8 @@ class Engine:
         mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
         face = parse.face_mask(crop, mesh, size, parser)
         eyeless = parse.hides_eyes(face, mesh)
-        if self.backend.rimmed:
-            face = parse.with_rim(face, crop, mesh)
+        if self.backend.rim != "none":
+            face = parse.with_rim(face, crop, mesh if self.backend.rim == "beyond" else None)
         if mark is not None:
             face = anchor.replaced(pixels, quad, face > 0.5, mark).astype(face.dtype)
         return _Cut(quad, crop, blend.soften(face), eyeless)

@@ -300,7 +300,8 @@ class Inverting:
     """A backend that turns faces into their negatives and remembers the keys."""
 
     name, resolutions = "inverting", (64,)
-    exact, together, anchored, outlined, rimmed, lit = False, True, False, False, False, False
+    exact, together, anchored, outlined, lit = False, True, False, False, False
+    rim = "none"
 
     def __init__(self):
         self.streams = []

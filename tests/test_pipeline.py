@@ -45,10 +45,13 @@ def test_the_face_changes_and_nothing_else(photo, anonymized):
 
 def test_a_rim_changes_with_the_face_where_the_backend_says_so(engine, photo, monkeypatch):
     quad = engine._locate(photo, ())[0].quad
-    wide = engine._cut(photo, quad, engine.parser).soft > 0
-    monkeypatch.setattr(engine.backend, "rimmed", False)
-    narrow = engine._cut(photo, quad, engine.parser).soft > 0
-    assert wide[narrow].all() and wide.sum() > 1.05 * narrow.sum()
+    changing = {}
+    for rim in ("everywhere", "beyond", "none"):
+        monkeypatch.setattr(engine.backend, "rim", rim)
+        changing[rim] = engine._cut(photo, quad, engine.parser).soft > 0
+    wide, beyond, narrow = changing.values()
+    assert wide[beyond].all() and beyond[narrow].all()
+    assert wide.sum() > beyond.sum() > 1.05 * narrow.sum()
 
 
 def test_a_new_face_is_brought_into_the_photos_light_unless_the_backend_does_so(engine, photo, monkeypatch):

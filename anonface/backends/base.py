@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from anonface.errors import UsageError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Parameter = str | int | float | bool
 Settings = Mapping[str, Parameter]
+Rim = Literal["none", "everywhere", "beyond"]
 UNSETTABLE = "it takes none of --refine, --quality, --free, --keep, --transform and --steps"
 
 
@@ -40,8 +41,9 @@ class Backend(Protocol):
     together: bool
     # Whether recovery needs the very masks again: then they are coarse, and recorded.
     outlined: bool
-    # Whether a rim about the face may change too: another face's outline is not the same.
-    rimmed: bool
+    # What about the face may change too, for another face's outline is not the same: nothing, a rim wherever the face
+    # ends, or only beyond its landmarks' outline, so that what hides it stays as it is.
+    rim: Rim
     # Whether its new faces come in the photo's light: to match it along the rim as well brings the original nearer.
     lit: bool
 

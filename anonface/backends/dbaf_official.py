@@ -17,6 +17,7 @@ from torch import Tensor
 
 from anonface import weights
 from anonface.backends import published
+from anonface.backends.base import Rim
 from anonface.errors import WeightsError
 from anonface.models.dbaf_official import OfficialDBAF, OfficialDBAFParams
 from anonface.models.latent_editing import LEVELS
@@ -48,7 +49,8 @@ class OfficialDBAFBackend(published.WithoutSettings):
     anchored = False
     together = True
     outlined = False
-    rimmed = lit = False
+    rim: Rim = "none"
+    lit = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from anonface.backends import grain, keyed_noise
 from anonface.backends.arena import keep_large_buffers, mixed_precision, multiplies_bfloat16_faster
-from anonface.backends.base import Parameter, Settings
+from anonface.backends.base import Parameter, Rim, Settings
 from anonface.backends.ddim import Schedule, denoise, invert, move
 from anonface.backends.diffusion_files import load_model
 from anonface.backends.memory import Memory
@@ -146,7 +146,8 @@ class Diffusion:
     name = "diffusion"
     exact = exact_back = True
     anchored = True
-    rimmed = lit = False
+    rim: Rim = "none"
+    lit = False
     together = True
 
     def __init__(

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from anonface import weights
 from anonface.backends import detail, veil, watermark
-from anonface.backends.base import Parameter, Settings
+from anonface.backends.base import Parameter, Rim, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.eyes import Sight, load_eyes
 from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_generator, load_mapping, sketching
@@ -145,7 +145,8 @@ class IFADIT:
     anchored = True
     together = False
     outlined = False
-    rimmed = lit = True
+    rim: Rim = "everywhere"
+    lit = True
     corrections = 4
     compensates = True  # whether recovery adds what the watermark says beside the code
     resolution = 256  # at which the networks look; renders have the size of the crop

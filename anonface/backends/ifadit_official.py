@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anonface import weights
 from anonface.backends import published
-from anonface.backends.base import Settings
+from anonface.backends.base import Rim, Settings
 from anonface.errors import UsageError
 from anonface.models.ifadit_official import OfficialIFADIT, OfficialIFADITParams, composite
 from anonface.models.psp import PSp
@@ -44,7 +44,8 @@ class OfficialIFADITBackend:
     anchored = False
     together = True
     outlined = False
-    rimmed = lit = False
+    rim: Rim = "none"
+    lit = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from anonface import weights
 from anonface.backends import detail, published, watermark
 from anonface.backends.arena import keep_large_buffers
-from anonface.backends.base import UNSETTABLE, Settings
+from anonface.backends.base import UNSETTABLE, Rim, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.eyes import Eyes, Sight, load_eyes
 from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping, sketching
@@ -116,7 +116,8 @@ class LatentEditingBackend(published.WithoutSettings):
     anchored = True
     together = False
     outlined = False
-    rimmed, lit = True, False
+    rim: Rim = "beyond"
+    lit = False
     corrections = 3
     reached = COORDINATES  # of each code, on which recovery rests: those that a compensation reaches
     networks: FaceEditor

@@ -72,17 +72,19 @@ def face_mask(crop: Pixels, landmarks: Points, size: int, parser: str = "trained
     return (cv2.resize(mask, (size, size), interpolation=cv2.INTER_CUBIC) > 0.5).astype(np.float32)
 
 
-def with_rim(mask: Mask, crop: Pixels, landmarks: Points) -> Mask:
-    """A mask [S, S], and what lies within RIM of it, beyond the outline, and is skin or hair: where another face's
-    outline may run. Within the outline of ``landmarks`` [468, 2], in the mask's px, stays what hides the face.
+def with_rim(mask: Mask, crop: Pixels, landmarks: Points | None = None) -> Mask:
+    """A mask [S, S], and what lies within RIM of it and is skin or hair: where the outline of another face may run.
 
+    Within the outline of ``landmarks`` [468, 2], in the mask's px, where there are some, stays what hides the face.
     Holes that are no larger than a SPECK are filled: nothing real is left there.
     """
     from anonface.models.face_parser import BARE, FACE, HAIR
 
     side = len(mask)
     shares = _parsed(crop)[1][[*FACE, *BARE, *HAIR]].sum(0)
-    beside = (cv2.resize(shares, (side, side)) > 0.5) & (_polygon(outline(landmarks), side) == 0)
+    beside = cv2.resize(shares, (side, side)) > 0.5
+    if landmarks is not None:
+        beside &= _polygon(outline(landmarks), side) == 0
     reach = round(RIM * math.sqrt(float(mask.sum()) * 4 / math.pi))
     result = np.maximum(mask, grown(mask.astype(np.uint8), reach) * beside)
     for part in _parts(result < 0.5):
