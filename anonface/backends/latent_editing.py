@@ -74,6 +74,8 @@ AMONG_FEW = ChoiceParams(
     age=60.0,
     ethnicity=25.0,
 )
+# DBAF's editor makes two keys' people more alike: who is like nobody counts for more.
+CHOICES = {"dbaf": replace(AMONG_FEW, unlike=250.0, apart=1500.0), "hford": AMONG_FEW}
 # Nothing is refined: these only weigh how somebody fits.
 FITTING = replace(DISGUISE, landmarks=300.0, expression=240.0, gaze=20.0)
 ENCODER = "inversion"  # the encoder's file and training run; one for both
@@ -199,7 +201,7 @@ class LatentEditingBackend(published.WithoutSettings):
         edits = [self._further(casting.census, codes, style) for style in likely]
         scene = Scene(sight, cover, self._sketched(features, cover), FITTING, casting.critic)
         people = [networks.encoder.to_latents(edit) for edit in edits]
-        return edits[scene.ranked(people, (), kept, networks.encoder, AMONG_FEW)[0]]
+        return edits[scene.ranked(people, (), kept, networks.encoder, CHOICES[self.name])[0]]
 
     def _further(self, census: Census, codes: Tensor, style: Tensor) -> Tensor:
         """A disguise of codes [1, 14, 512] by the person of a style [512], with more of that person's own features and
