@@ -109,9 +109,9 @@ Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Of ifadit: optimisation steps a face; default 20, and two thirds as many again, at least 6, to find what"
-        " recovery will need. Recovery takes the record's number, only where that cannot be read. 0: the networks"
-        " alone.",
+        help="Optimisation steps a face; default 20, and two thirds as many again, at least 6, to find what recovery"
+        " will need. Recovery takes the record's number, only where that cannot be read. 0: the networks alone."
+        " Backends other than ifadit have none.",
     ),
 ]
 Model = Annotated[
