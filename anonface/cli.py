@@ -727,9 +727,8 @@ class LazyEngine:
                 _fetch_missing()
             keep = _portraits(s.keep_faces, s.max_pixels) if s.keep_faces else ()
             engine = Engine(backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep, self.watch)
-            if not self._told:
+            if not self._engines and not self._told:
                 _say(f"anonface: device {engine.device_name}")
-                self._told = True
             self._engines[backend] = engine
         return self._engines[backend]
 

@@ -51,16 +51,17 @@ def test_the_mask_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points
     assert overlap(back, parse.face_mask(crop, landmarks, SIZE)) > 0.95
 
 
-def test_the_rim_is_narrow_and_holds_skin_and_hair_alone(crop: Pixels, landmarks: Points) -> None:
-    mask = parse.face_mask(crop, landmarks, SIZE)
-    wide = parse.with_rim(mask, crop, landmarks)
+@pytest.mark.parametrize("beyond", [False, True])
+def test_the_rim_is_narrow_and_holds_skin_and_hair_alone(crop: Pixels, landmarks: Points, beyond: bool) -> None:
+    mask, outlined = parse.face_mask(crop, landmarks, SIZE), landmarks if beyond else None
+    wide = parse.with_rim(mask, crop, outlined)
     assert set(np.unique(wide)) == {0.0, 1.0} and (wide >= mask).all()
     assert 1.05 < wide.sum() / mask.sum() < 1.3
     reach = cv2.distanceTransform(np.asarray(1 - mask, np.uint8), cv2.DIST_L2, 5)[wide > 0].max()
     assert 3 < reach < 1.5 * parse.RIM * np.sqrt(mask.sum() * 4 / np.pi)
     hidden = crop.copy()
     hidden[mask == 0] = np.random.default_rng(0).integers(0, 256, (int((mask == 0).sum()), 3), np.uint8)
-    bare = parse.with_rim(mask, hidden, landmarks)  # what is neither stays
+    bare = parse.with_rim(mask, hidden, outlined)  # what is neither stays
     assert bare.sum() < mask.sum() + 0.3 * (wide.sum() - mask.sum())
 
 
@@ -71,6 +72,7 @@ def test_what_hides_a_face_has_no_rim(crop: Pixels, landmarks: Points) -> None:
     strand = np.s_[y : y + 40, x - 8 : x + 8]
     mask[strand] = 0  # what lies there is skin in the crop, and would be a rim if it lay beyond the outline
     assert np.array_equal(parse.with_rim(mask, crop, landmarks) == 1, (wide == 1) & ~_box(strand))
+    assert parse.with_rim(mask, crop)[strand].mean() > 0.5  # as it does where a rim may run anywhere
 
 
 def _box(where: tuple[slice, slice]) -> np.ndarray:
@@ -79,22 +81,27 @@ def _box(where: tuple[slice, slice]) -> np.ndarray:
     return box
 
 
-def test_the_rim_has_no_holes_of_single_pixels(crop: Pixels, landmarks: Points) -> None:
+@pytest.mark.parametrize("beyond", [False, True])
+def test_the_rim_has_no_holes_of_single_pixels(crop: Pixels, landmarks: Points, beyond: bool) -> None:
     mask = parse.face_mask(crop, landmarks, SIZE)
     x, y = (int(v) for v in landmarks[parse.NOSE_TIP, :2])
     mask[y - 20 : y - 18, x : x + 2] = 0
     mask[y : y + 30, x - 10 : x + 10] = 0  # as large as something before the face
     crop = crop.copy()
     crop[mask == 0] = (0, 255, 0)
-    wide = parse.with_rim(mask, crop, landmarks)
+    wide = parse.with_rim(mask, crop, landmarks if beyond else None)
     assert wide[y - 20 : y - 18, x : x + 2].all() and not wide[y + 10 : y + 20, x - 3 : x + 3].any()
 
 
+@pytest.mark.parametrize("beyond", [False, True])
 @pytest.mark.parametrize("size", [128, 512])
-def test_the_rim_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points, size: int) -> None:
-    wide = parse.with_rim(parse.face_mask(crop, landmarks, size), crop, landmarks * (size / SIZE))
+def test_the_rim_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points, size: int, beyond: bool) -> None:
+    first, wide = (
+        parse.with_rim(parse.face_mask(crop, landmarks, one), crop, landmarks * (one / SIZE) if beyond else None)
+        for one in (SIZE, size)
+    )
     back = cv2.resize(wide, (SIZE, SIZE), interpolation=cv2.INTER_AREA if size > SIZE else cv2.INTER_LINEAR)
-    assert overlap(back, parse.with_rim(parse.face_mask(crop, landmarks, SIZE), crop, landmarks)) > 0.95
+    assert overlap(back, first) > 0.95
 
 
 @pytest.mark.parametrize("parser", ["trained", "landmarks"])
