@@ -49,6 +49,7 @@ from anonface.models.mobile_stylegan import Window
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
 SIDE = 256  # px at which the networks look
+EDGE = 2  # px beyond a mask that are drawn as well: the photo's grid is another
 STEPS, RATE = 5, 0.3  # of a compensation
 LIKENESS = 0.5  # weight of identity in it: what shows, rather than who, is left open by so few steps
 MOVED = 0.027  # by how much shape differs under two keys: nobody is refined towards the photo's landmarks afterwards
@@ -198,18 +199,20 @@ class LatentEditingBackend(published.WithoutSettings):
         share = (1 - kept.square().sum()).clamp_min(0).sqrt()
         person = kept + share * F.pad(F.normalize(own, dim=0)[None], (KEPT, 0))
         likely = likeliest(person, sight, casting.census, self.mapping, TRIED)
-        edits = [self._further(casting.census, codes, style) for style in likely]
+        edits = self._further(casting.census, codes, likely)
         scene = Scene(sight, cover, self._sketched(features, cover), FITTING, casting.critic)
-        people = [networks.encoder.to_latents(edit) for edit in edits]
-        return edits[scene.ranked(people, (), kept, networks.encoder, CHOICES[self.name])[0]]
+        people = networks.encoder.to_latents(edits).split(1)
+        first = scene.ranked(people, (), kept, networks.encoder, CHOICES[self.name])[0]
+        return edits[first : first + 1]
 
-    def _further(self, census: Census, codes: Tensor, style: Tensor) -> Tensor:
-        """A disguise of codes [1, 14, 512] by the person of a style [512], with more of that person's own features and
-        less of the codes' than the editor puts there."""
+    def _further(self, census: Census, codes: Tensor, styles: Tensor) -> Tensor:
+        """Disguises [n, 14, 512] of codes [1, 14, 512] by the people of styles [n, 512], with more of their own features
+        and less of the codes' than the editor puts there."""
         encoder = self.networks.encoder
-        hidden = encoder.to_w(self.networks.disguise(codes, encoder.to_u(style).expand(1, len(LEVELS), -1)))
+        people = encoder.to_u(styles[:, None]).expand(-1, len(LEVELS), -1)
+        hidden = encoder.to_w(self.networks.disguise(codes.expand(len(styles), -1, -1), people))
         own = encoder.to_w(codes)[:, FURTHER]
-        hidden[:, FURTHER] += MORE * (census.features(style) - census.features(own))
+        hidden[:, FURTHER] += MORE * (census.features(styles[:, None]) - census.features(own))
         return encoder.to_u(hidden)
 
     def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
@@ -273,11 +276,16 @@ class LatentEditingBackend(published.WithoutSettings):
 
     @torch.no_grad()
     def _drawn(self, codes: Tensor, features: Features, face: Tensor, mask: Tensor) -> Tensor:
-        return match_tones(self._render(codes, features, mask), face, mask).clamp(-1, 1).cpu()
+        seen = Window.around(mask).reaching(EDGE, 1, mask.shape[-1])
+        render = self._render(codes, features, mask, seen)
+        return match_tones(render, face, mask).clamp(-1, 1).cpu()
 
-    def _render(self, codes: Tensor, features: Features, mask: Tensor) -> Tensor:
+    def _render(self, codes: Tensor, features: Features, mask: Tensor, window: Window | None = None) -> Tensor:
+        """As large as the mask; a window is in its px."""
         side = mask.shape[-1]
-        return shrink(self.networks.render(codes, features, max(FINEST_HEAD, side), mask), side)
+        size = max(FINEST_HEAD, side)
+        seen = window and window.larger(size // side)
+        return shrink(self.networks.render(codes, features, size, mask, seen), side)
 
     def _sketched(self, features: Features, mask: Tensor) -> Draw:
         """Latents, a side and a window -> a sketch of their face, with what is kept of the features about the mask."""

@@ -39,6 +39,7 @@ HIDDEN = 0.3  # of the soft mask: where less of the new face shows, nothing is w
 YCBCR = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))  # JPEG's
 LABEL = "anonface/v1 watermark"
 VERSION = "watermark 5"  # of what backends say, and how; another way is another number
+LOOSE = 1e-3  # how much of the usual room counts as free even where nothing is
 STRENGTH = 1.2  # by which backends write a correction: a photo's own grid takes part of it away
 
 
@@ -304,10 +305,14 @@ def _coefficients(planes: Tensor, channel: Channel, grey: bool) -> Tensor:
 def _block(channel: Channel, count: int, block: int, grey: bool) -> tuple[Tensor, Tensor]:
     """The coefficients of a block, [c], and the orthonormal patterns [n, c] of those of ``count`` numbers that are
     dealt to it; the same everywhere and always. Channels of one lane share none."""
-    lane = _lane(channel)
-    places, patterns = _patterns(lane, block, grey)
-    own = len(range(block, count, lane.blocks))
-    return places, patterns[len(patterns) - own :] if channel.varies else patterns[:own]
+    places, basis = _patterns(_lane(channel), block, grey)
+    return places, basis[_dealt(channel, count, block, len(basis))]
+
+
+def _dealt(channel: Channel, count: int, block: int, width: int) -> slice:
+    """Which of the ``width`` patterns of a block say what of a channel's ``count`` numbers is dealt to it."""
+    own = len(range(block, count, _lane(channel).blocks))
+    return slice(width - own, width) if channel.varies else slice(own)
 
 
 @functools.cache
@@ -332,18 +337,33 @@ def _least(spoken: Mapping[Channel, Tensor], planes: Tensor, room: Tensor, lane:
     coefficients = _coefficients(planes, lane.channels[0], grey)
     change = torch.zeros_like(coefficients)
     for block in range(lane.blocks):
-        patterns, missing = [], []
+        places, basis = _patterns(lane, block, grey)
+        rows, missing = [], []
         for channel, values in spoken.items():
-            places, mixing = _block(channel, len(values), block, grey)
-            patterns.append(mixing.to(planes))
-            heard = patterns[-1] @ coefficients[places]
+            used = _dealt(channel, len(values), block, len(basis))
+            heard = basis[used].to(planes) @ coefficients[places]
+            rows.append(used)
             missing.append(_wrapped(channel.range * values[block :: lane.blocks].to(heard) - heard, channel.range))
-        mixing = torch.cat(patterns)
-        weighed = mixing * free[places]
-        product = weighed @ mixing.T
-        product.diagonal().add_(1e-3 * float(product.diagonal().mean()) + 1e-9)
-        change[places] = weighed.T @ torch.linalg.solve(product, torch.cat(missing))
+        change[places] = _fitting(basis.to(planes), rows, torch.cat(missing), free[places])
     return _laid(change, lane.channels[0], grey)
+
+
+def _fitting(basis: Tensor, rows: Sequence[slice], wanted: Tensor, free: Tensor) -> Tensor:
+    """Of all x [c] of which these rows of an orthonormal basis [c, c] say what is ``wanted``, the one of least
+    |x / sqrt(free)|.
+
+    Where little is free, wishes are not met at any price. What is solved for is how much of the rows there is
+    in it, of those wished for or, where they are fewer, of the others: in most faces nearly all are wished for.
+    """
+    others = torch.ones(len(basis), dtype=torch.bool)
+    for some in rows:
+        others[some] = False
+    said, unsaid = torch.cat([basis[some] for some in rows]), basis[others.to(basis.device)]
+    spread = free + LOOSE * float((said.square() @ free).mean()) + 1e-9
+    if len(said) < len(unsaid):
+        return free * (torch.linalg.solve((said * spread) @ said.T, wanted) @ said)
+    plain, dear = wanted @ said, unsaid / spread
+    return free / spread * (plain - torch.linalg.solve(dear @ unsaid.T, dear @ plain) @ unsaid)
 
 
 def _laid(coefficients: Tensor, channel: Channel, grey: bool) -> Tensor:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anonface.models.inversion import SIDES, Features, InversionEncoder
-from anonface.models.mobile_stylegan import Details, MobileStyleGAN
+from anonface.models.mobile_stylegan import Details, MobileStyleGAN, Window
 from anonface.models.stylegan2 import EqualLinear
 
 LEVELS = {"coarse": 4, "medium": 4, "fine": 6}  # and how many of the fourteen codes each has, in order
@@ -183,10 +183,13 @@ class FaceEditor(nn.Module):
         hidden[:, SHAPED] = usual[:, SHAPED] + APART * (hidden - usual)[:, SHAPED]  # keys are spread about 0
         return hidden + self.editor.held(codes - hidden)
 
-    def render(self, codes: Tensor, features: Features, size: int, replaced: Tensor | None = None) -> Tensor:
-        """Codes, with what is kept of the features, -> faces [B, 3, size, size] in about [-1, 1] (DBAF 9, 24-28)."""
+    def render(
+        self, codes: Tensor, features: Features, size: int, replaced: Tensor | None = None, window: Window | None = None
+    ) -> Tensor:
+        """Codes, with what is kept of the features, -> faces [B, 3, size, size] in about [-1, 1] (DBAF 9, 24-28); what
+        lies beyond a ``window``, in px, is not to be looked at."""
         details = self.editor.details(features, replaced)
-        return self.generator.synthesize(self.encoder.to_latents(codes), size, details=details)
+        return self.generator.synthesize(self.encoder.to_latents(codes), size, window, details)
 
     def forward(self, faces: Tensor, key: Tensor, size: int) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] under a key vector a level -> faces of ``size`` px, not clamped."""

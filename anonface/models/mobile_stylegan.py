@@ -67,9 +67,9 @@ class Window(NamedTuple):
         (top, left), (bottom, right) = firsts, lasts
         return Window(top, bottom, left, right)
 
-    def doubled(self) -> Window:
-        """The same in a map twice as fine."""
-        return Window(*(2 * edge for edge in self))
+    def larger(self, factor: int) -> Window:
+        """The same in a map so many times as fine."""
+        return Window(*(factor * edge for edge in self))
 
     def among(self, other: Window) -> Window:
         """The same by rows and columns of an ``other`` that holds it."""
@@ -264,7 +264,7 @@ class MobileStyleGAN(nn.Module):
         for i in range(level + 1):
             view = self.view(window, i, level)
             x = self.layers[i](x, w_plus[:, 1 + 3 * i : 4 + 3 * i], (details or {}).get(8 * 2**i), view, seen)
-            seen = view and view.doubled()
+            seen = view and view.larger(2)
         return x
 
     def view(self, window: Window | None, level: int, last: int) -> Window | None:
@@ -292,7 +292,7 @@ class MobileStyleGAN(nn.Module):
         level = self.level(size)
         image = self.head(self.features(w_plus, level, window, details), w_plus, level)
         view = self.view(window, level, level)
-        return view.doubled().within(image, size) if view else image
+        return view.larger(2).within(image, size) if view else image
 
     def level(self, size: int) -> int:
         """The level whose head gives images of ``size`` px."""

@@ -17,6 +17,7 @@ from anonface.backends.base import build
 from anonface.backends.generator import load_mapping
 from anonface.backends.latent_editing import EDITORS, ENCODER, TRIED, key_vectors
 from anonface.backends.refine import Scene
+from anonface.backends.tones import match_tones
 from anonface.container import decode, encode
 from anonface.errors import UsageError, WeightsError
 from anonface.faces import align
@@ -152,6 +153,19 @@ def test_the_key_shapes_a_new_face(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = backend.anonymize(face, mask, [key])
     assert said == [key]
     assert 0.005 < float(((bent - plain) * mask).abs().mean() / mask.mean()) < 0.2
+
+
+def test_what_lies_beyond_the_mask_is_not_drawn_and_what_is_seen_is_the_same() -> None:
+    backend = build("hford", CPU)
+    z = torch.randn(1, 512, generator=torch.Generator().manual_seed(4))
+    with torch.inference_mode():
+        face = backend.networks.generator.synthesize(backend.mapping(z)[:, None], 256).clamp(-1, 1).clone()
+        codes, features = backend.networks.encoder(face)
+        mask = torch.zeros(1, 1, 256, 256)
+        mask[:, :, 90:210, 70:186] = 1
+        whole = match_tones(backend._render(codes, features, mask), face, mask).clamp(-1, 1)
+    part = backend._drawn(codes, features, face, mask)
+    assert ((whole - part) * mask).abs().max() < 1e-4 < (whole - part)[..., :40, :].abs().mean()
 
 
 def _identity(engine: Engine, pixels: np.ndarray, quad: object) -> torch.Tensor:

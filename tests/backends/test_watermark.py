@@ -154,3 +154,18 @@ def test_plain_parts_move_less_than_busy_ones():
     change = watermark.write(shown, torch.ones(1, 1, SIDE, SIDE), numbers(COUNT, 1)).abs().mean((0, 1))
     half = watermark.GRID // 2
     assert change[:, : half - 4].mean() < 0.8 * change[:, half + 4 :].mean()
+
+
+@pytest.mark.parametrize("wished", [(slice(3), slice(20, 22)), (slice(12), slice(16, 24))])
+def test_the_least_change_that_says_what_is_wanted_is_found_whichever_rows_are_solved_for(wished):
+    rng = torch.Generator().manual_seed(7)
+    basis = torch.linalg.qr(torch.randn(24, 24, generator=rng, dtype=torch.float64)).Q
+    free = 2 * torch.rand(24, generator=rng, dtype=torch.float64) + 0.2
+    said = torch.cat([basis[some] for some in wished])
+    wanted = torch.randn(len(said), generator=rng, dtype=torch.float64)
+    found = watermark._fitting(basis, wished, wanted, free)
+    least = free.sqrt() * (torch.linalg.pinv(said * free.sqrt()) @ wanted)
+    assert (found - least).norm() < 0.01 * least.norm()  # but for what a wish may not cost
+    assert (wanted @ said - least).norm() > 0.05 * least.norm()  # the basis alone would not have found it
+    free[:6] = 0
+    assert not watermark._fitting(basis, wished, wanted, free)[:6].any()
