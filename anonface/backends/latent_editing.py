@@ -206,7 +206,7 @@ class LatentEditingBackend(published.WithoutSettings):
         return edits[first : first + 1]
 
     def _further(self, census: Census, codes: Tensor, styles: Tensor) -> Tensor:
-        """Disguises [n, 14, 512] of codes [1, 14, 512] by the people of styles [n, 512], with more of their own features
+        """Disguises [n, 14, 512] of codes [1, 14, 512] by the people of styles [n, 512], with more of their features
         and less of the codes' than the editor puts there."""
         encoder = self.networks.encoder
         people = encoder.to_u(styles[:, None]).expand(-1, len(LEVELS), -1)
