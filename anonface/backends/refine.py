@@ -251,16 +251,20 @@ class Scene:
         render = self.draw(w, self.side, self.window)
         return render, composite(self.face, match_tones(render, self.face, self.mask), self.rendered)
 
-    def misfit(self, render: Tensor, toned: Tensor) -> Tensor:
-        """How far a render is from the photo's colours, layout, landmarks, gaze and expression: a weighted sum."""
+    def misfit(self, render: Tensor, toned: Tensor, choice: ChoiceParams | None = None) -> Tensor:
+        """How far a render is from the photo's colours, layout, landmarks, gaze and expression: a weighted sum, where
+        landmarks and expression count more by as much as in a ``choice``."""
         params = self.params
+        landmarks, shapes = params.landmarks, params.expression
+        if choice:
+            landmarks, shapes = landmarks + choice.landmarks, shapes + choice.expression
         loss = params.colour * ((toned - render) * self.mask).abs().mean() / self.mask.mean().clamp_min(0.05)
         loss = loss + params.layout * (_cells(toned, self.mask) - self.cells).square().mean()
         loss = loss + params.hues * (_hues(toned, self.mask) - self.hues).square().mean()
         found = mesh_in_crop(self.eyes.landmarks, toned)
-        loss = loss + params.landmarks * (found - self.mesh).abs().mean()
+        loss = loss + landmarks * (found - self.mesh).abs().mean()
         loss = loss + (self.where * (_contrast(toned) - self.contrast).square()).sum()
-        return loss + params.expression * (expression(found) - self.shapes).abs().mean()
+        return loss + shapes * (expression(found) - self.shapes).abs().mean()
 
     def seen(self, toned: Tensor, parsed: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Where a render will be seen, [1, 1, side, side], how unlike the photo's is what is seen there, as the parser
@@ -317,11 +321,8 @@ class Scene:
         elsewhere = (eyes.ethnicity(codes) - eyes.ethnicity(self.left) - FROM_THERE).clamp_min(0)
         scores, self.begun = [], []
         for i, w in enumerate(people):
-            found = mesh_in_crop(eyes.landmarks, toned[i])
-            score = self.misfit(renders[i], toned[i]) + choice.face * not_face[i] + choice.glasses * worn[i]
+            score = self.misfit(renders[i], toned[i], choice) + choice.face * not_face[i] + choice.glasses * worn[i]
             score = score + choice.fringe * self.fringe(parsed[i]) - choice.natural * opinions[i]
-            score = score + choice.landmarks * (found - self.mesh).abs().mean()
-            score = score + choice.expression * (expression(found) - self.shapes).abs().mean()
             score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()
             score = score + choice.odd * latents.to_u(w[:, SHAPED])[..., :ODD].square().mean()
             score = score + otherwise(seems[i], self.sight.seems, choice)
