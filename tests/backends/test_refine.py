@@ -348,7 +348,7 @@ def test_whose_hair_hangs_over_features_that_show_is_not_chosen():
     def best(face, skin) -> int:
         scene = plain_scene(face, mask, networks, RefineParams())
         scene.skin = torch.full_like(scene.skin, skin)
-        scene.misfit = lambda render, toned: torch.zeros(())
+        scene.misfit = lambda *_: torch.zeros(())
         return scene.ranked(people, (), networks.encoder(face), networks.mapper, choice)[0]
 
     assert best(bare, 0) == 1
