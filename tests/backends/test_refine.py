@@ -180,6 +180,20 @@ def test_teeth_in_a_closed_mouth_count_as_gaze_does_though_no_landmark_moves(mon
     assert faults(gaze=0) == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("weight", ["landmarks", "expression"])
+def test_what_a_choice_minds_beside_the_steps_is_added(monkeypatch, weight):
+    for module in (refinement, eyes):
+        monkeypatch.setattr(module, "mesh_in_crop", lambda network, faces: eyes_and_mouth())
+    nothing = RefineParams(colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
+    zero = ChoiceParams(**{field.name: 0 for field in fields(ChoiceParams)})
+    face, mask = torch.full((1, 3, 256, 256), 0.1), torch.ones(1, 1, 256, 256)
+    scene = plain_scene(face, mask, plain_networks(all_face), replace(nothing, **{weight: 2.0}))
+    bent = eyes_and_mouth() * torch.linspace(0.9, 1.1, 468)[:, None]
+    monkeypatch.setattr(refinement, "mesh_in_crop", lambda network, faces: bent)
+    alone, more = (float(scene.misfit(face, face, choice)) for choice in (zero, replace(zero, **{weight: 4.0})))
+    assert 0 < alone == float(scene.misfit(face, face)) and more == pytest.approx(3 * alone)
+
+
 def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     def parse(faces):  # what is dark is hair
         logits = torch.full((len(faces), len(CLASSES), *faces.shape[-2:]), -9.0)
