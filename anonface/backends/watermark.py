@@ -338,13 +338,14 @@ def _least(spoken: Mapping[Channel, Tensor], planes: Tensor, room: Tensor, lane:
     change = torch.zeros_like(coefficients)
     for block in range(lane.blocks):
         places, basis = _patterns(lane, block, grey)
+        basis = basis.to(planes)
         rows, missing = [], []
         for channel, values in spoken.items():
             used = _dealt(channel, len(values), block, len(basis))
-            heard = basis[used].to(planes) @ coefficients[places]
+            heard = basis[used] @ coefficients[places]
             rows.append(used)
             missing.append(_wrapped(channel.range * values[block :: lane.blocks].to(heard) - heard, channel.range))
-        change[places] = _fitting(basis.to(planes), rows, torch.cat(missing), free[places])
+        change[places] = _fitting(basis, rows, torch.cat(missing), free[places])
     return _laid(change, lane.channels[0], grey)
 
 
@@ -352,8 +353,8 @@ def _fitting(basis: Tensor, rows: Sequence[slice], wanted: Tensor, free: Tensor)
     """Of all x [c] of which these rows of an orthonormal basis [c, c] say what is ``wanted``, the one of least
     |x / sqrt(free)|.
 
-    Where little is free, wishes are not met at any price. What is solved for is how much of the rows there is
-    in it, of those wished for or, where they are fewer, of the others: in most faces nearly all are wished for.
+    Where little is free, wishes are not met at any price. It is a sum of the rows that are wished for, weighed, or what
+    is wished for less a sum of the others; the shorter sum is solved for, in most faces the latter.
     """
     others = torch.ones(len(basis), dtype=torch.bool)
     for some in rows:
