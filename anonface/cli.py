@@ -1810,7 +1810,7 @@ def train(
         typer.Argument(
             help="heads, parser, identity, attributes, flow, ifadit, each on the former; ethnicity, census, on the "
             "first three; critic, critic-again; autoencoder, then diffusion, sharpener; reader, then inversion, then "
-            "dbaf, hford."
+            "dbaf, hford; exchanges, then translator."
         ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],
@@ -1819,14 +1819,18 @@ def train(
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
     faces: Annotated[int, typer.Option(min=100, help="Synthetic faces kept at hand.")] = 3600,
     device: Annotated[
-        str, typer.Option(help="cpu; cuda, cuda:N for autoencoder, diffusion, sharpener, inversion, dbaf and hford.")
+        str, typer.Option(help="cpu; cuda, cuda:N for what trains on a GPU too (docs/training.md).")
     ] = "cpu",
+    photos: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, file_okay=False, help="exchanges: a folder of real photos; repeat it for more."),
+    ] = None,
 ) -> None:
     """Train networks on synthetic faces. Resumable; logs losses and contact sheets into DIR."""
     from anonface.pipeline import choose_device
     from anonface.training.run import Request, train_command
 
-    request = Request(folder, steps, minutes, seed, faces, str(choose_device(device)))
+    request = Request(folder, steps, minutes, seed, faces, str(choose_device(device)), tuple(photos or ()))
     with _progress("faces", 0) as advance:
         losses = train_command(what, request, lambda done, total: advance(done, "", total))
         said = 0.0

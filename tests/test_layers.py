@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "pipeline": {"errors", "keys", "container", "faces", "backends", "anchor"},
     "batch": {"errors", "keys", "container", "carriers", "sealing", "imagefile", "journal", "signals", "pipeline"},
     "cluster": {"errors", "imagefile", "journal", "batch"},
-    "training": {"errors", "conversion", "weights", "models", "faces.align", "faces.blend", "faces.parse", "backends"},
+    "training": {"errors", "conversion", "weights", "models", "faces", "backends"},
     "evaluation": {
         *{"errors", "torchvision_adapter", "keys", "container", "carriers", "imagefile"},
         *{"weights", "models", "faces", "backends", "pipeline"},

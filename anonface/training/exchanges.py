@@ -8,7 +8,7 @@ the photo the target is a photograph without any fault, as in ReliableSwap (Yuan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from anonface.faces import align, parse
 from anonface.faces.blend import composite, soften
 from anonface.faces.detect import build_detector
 from anonface.models.inversion import CODE_OF_LATENT
+from anonface.models.latent_editing import CODES
 from anonface.training.critic import Makers
 from anonface.training.data import levels, photograph, relit, row_generator, uniform
 
@@ -108,7 +109,7 @@ def _row(makers: Makers, rng: torch.Generator, file: Path | None) -> dict[str, T
     eyes, inversion = makers.eyes, makers.inversion
     if file is None:
         style = makers.mapping(torch.randn(1, 512, generator=rng))
-        latents = torch.lerp(makers.census.mean, style, TRUNCATION)[:, None].expand(-1, 14, -1)
+        latents = torch.lerp(makers.census.mean, style, TRUNCATION)[:, None].expand(-1, CODES, -1)
         photo = relit(_drawn(makers, latents), rng)
         photo = photograph(photo, rng, covered=0.2) if torch.rand((), generator=rng) < 0.5 else photo
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,6 +22,7 @@ from anonface.backends.eyes import load_eyes
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit import IFADIT
 from anonface.backends.latent_editing import EDITORS, ENCODER
+from anonface.backends.recognizer import Recognizer
 from anonface.errors import UsageError, WeightsError
 from anonface.models.apparent import Apparent, ApparentEthnicity
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
@@ -36,11 +37,13 @@ from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_
 from anonface.models.latent_editing import FaceEditor
 from anonface.models.sharpener import Sharpener
 from anonface.models.sif import SIF
+from anonface.models.translator import PatchDiscriminator, Translator
 from anonface.training.census import ASKED, load_people, seen_change, take_census
 from anonface.training.critic import CriticObjective, Makers, Tries, load_refined, load_tries
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
 from anonface.training.ethnicity import asian_odds, fit_ethnicity
+from anonface.training.exchanges import SHARD, draw_shard, photo_files
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo, principal_latents
@@ -65,11 +68,13 @@ from anonface.training.reading import (
     load_read_bank,
 )
 from anonface.training.sharpener import DetailPool, SharpenerObjective
+from anonface.training.translator import TranslatorObjective, TranslatorTeachers
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for; 0 means the recipe's own length, or no limit of time."""
+    """What the user asked for; 0 means the recipe's own length, or no limit of time. ``photos`` are folders of real
+    photos, which ``exchanges`` learns from; without any it draws faces alone."""
 
     folder: Path
     steps: int = 0
@@ -77,6 +82,7 @@ class Request:
     seed: int = 1
     faces: int = 3600
     device: str = "cpu"
+    photos: tuple[Path, ...] = ()
 
     def settings(self, name: str, steps: int, rate: float) -> LoopSettings:
         """The loop's settings for a recipe whose own length is ``steps``."""
@@ -222,12 +228,41 @@ def _critic_again(request: Request, progress: Progress) -> tuple[Objective, Loop
 
 
 def _tries(request: Request, progress: Progress) -> Tries:
+    return load_tries(request.folder / "tries.safetensors", _makers(), request.faces, progress=progress)
+
+
+def _makers() -> Makers:
     census, inversion = Census(), InversionEncoder()
     for module, name in ((census, CENSUS), (inversion, ENCODER)):
         weights.load(module, name)
         module.requires_grad_(False).eval()
-    makers = Makers(load_eyes(), load_generator(), load_mapping(), census, inversion)
-    return load_tries(request.folder / "tries.safetensors", makers, request.faces, progress=progress)
+    return Makers(load_eyes(), load_generator(), load_mapping(), census, inversion)
+
+
+def _exchanges_drawn(request: Request, progress: Progress) -> dict[str, float]:
+    """Shards of ``faces`` rows in all, those missing in the folder; several processes may draw into one folder."""
+    makers, photos = _makers(), photo_files(request.photos)
+    shards = -(-request.faces // SHARD)
+    for number in range(shards):
+        file = request.folder / EXCHANGES / f"{number:05}.safetensors"
+        if not file.exists():
+            draw_shard(file, number, photos, makers, request.seed)
+        progress((number + 1) * SHARD, shards * SHARD)
+    return {"rows": float(shards * SHARD)}
+
+
+def _translator(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    batch, steps = _pace(TRANSLATOR, request.device)
+    shards = request.folder / EXCHANGES
+    if len(list(shards.glob("*.safetensors"))) < 2:
+        raise WeightsError(f"{shards} has no training data", f"run `anonface train {EXCHANGES}` there first")
+    recognizer, landmarks = Recognizer(Graph(weights.graph("arcface-mobile"))), _landmark_network()
+    teachers = TranslatorTeachers(_encoder(), recognizer.eval(), landmarks, _features())
+    for module in vars(teachers).values():
+        module.requires_grad_(False).to(request.device)
+    networks = Translator().to(request.device), PatchDiscriminator().to(request.device)
+    objective = TranslatorObjective(*networks, teachers, shards, batch, device=request.device)
+    return objective, replace(request.settings(TRANSLATOR, steps, 4e-4), betas=(0.5, 0.99))
 
 
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -410,6 +445,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "inversion": _inversion,
     "dbaf": _editing("dbaf"),
     "hford": _editing("hford"),
+    "translator": _translator,
 }
 # Faces a step, and steps, on a CPU and on a GPU, of what can be trained on either. What a CPU can do is a trial.
 PACES = {
@@ -419,10 +455,11 @@ PACES = {
     "inversion": ((4, 1_200), (32, 40_000)),
     "dbaf": ((4, 1_200), (16, 60_000)),
     "hford": ((4, 1_200), (16, 60_000)),
+    "translator": ((8, 60_000), (64, 60_000)),
 }
-CENSUS, ETHNICITY = "census", "ethnicity"
+CENSUS, ETHNICITY, EXCHANGES, TRANSLATOR = "census", "ethnicity", "exchanges", "translator"
 ON_ONE_THREAD = {"flow", "ethnicity"}  # their files come out the same however many there are
-FITTED = {CENSUS: _census_taken, ETHNICITY: _ethnicity_fitted}  # not trained step by step
+FITTED = {CENSUS: _census_taken, ETHNICITY: _ethnicity_fitted, EXCHANGES: _exchanges_drawn}  # not trained step by step
 REFINED = 10  # times as many faces are begun as refined, which takes half a minute each
 READ = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # of these the first, which look through the reader
 KEPT = {"dbaf": 1_200, "hford": 1_200}  # and up to which from there the maps are trained alone

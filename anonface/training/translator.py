@@ -35,7 +35,19 @@ BACK, FORTH = 0.6, 0.25  # shares of supervised rows: from the composite to the 
 AGE = 15.0  # years that count as much as a logit of 2 of sex when a target identity is looked for
 CANDIDATES = 16  # rows of which the target identity is the most alike by sex and age
 R1_EVERY = 16  # steps
-SWAPPED = ("fooling", "_caught", "code", "known", "apart", "mesh", "colours", "outside", "judge", "back", "back_features")
+SWAPPED = (
+    "fooling",
+    "_caught",
+    "code",
+    "known",
+    "apart",
+    "mesh",
+    "colours",
+    "outside",
+    "judge",
+    "back",
+    "back_features",
+)
 
 
 @dataclass(frozen=True)
@@ -264,6 +276,6 @@ def _within(difference: Tensor, masks: Tensor) -> Tensor:
 
 
 def _moved(mesh: Tensor, wanted: Tensor) -> Tensor:
-    """How far landmarks [B, 468, 2] are from those wanted; eyes and lips, which make the expression, count three times."""
+    """How far landmarks [B, 468, 2] are from those wanted; eyes and lips, which make the expression, count threefold."""
     off = (mesh - wanted).abs().mean((0, 2))
     return off.mean() + 2 * off[[*EYES, *LIPS]].mean()
