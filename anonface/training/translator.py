@@ -276,6 +276,6 @@ def _within(difference: Tensor, masks: Tensor) -> Tensor:
 
 
 def _moved(mesh: Tensor, wanted: Tensor) -> Tensor:
-    """How far landmarks [B, 468, 2] are from those wanted; eyes and lips, which make the expression, count threefold."""
+    """How far landmarks [B, 468, 2] are from those wanted; eyes and lips, which make the expression, count thrice."""
     off = (mesh - wanted).abs().mean((0, 2))
     return off.mean() + 2 * off[[*EYES, *LIPS]].mean()
