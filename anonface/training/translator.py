@@ -30,7 +30,7 @@ from anonface.training.exchanges import KEPT_OUT, OTHERS, SIDE, Exchanges, load_
 from anonface.training.loop import Objective
 
 TOP, LEFT, BOX = 20, 16, 128  # of the aligned square's SIDE px: what the translator sees and paints
-AVERAGED = 0.999  # share of the moving average that a step leaves
+AVERAGED = 0.999  # share of the moving average that a step leaves, less at the start
 BACK, FORTH = 0.6, 0.25  # shares of supervised rows: from the composite to the photo, and the other way; else to itself
 AGE = 15.0  # years that count as much as a logit of 2 of sex when a target identity is looked for
 CANDIDATES = 16  # rows of which the target identity is the most alike by sex and age
@@ -123,7 +123,7 @@ class TranslatorObjective(Objective):
         return {"translator": self.average.state_dict(), "discriminator": self.discriminator.state_dict()}
 
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
-        self._averaged()
+        self._averaged(min(AVERAGED, (1 + step) / (10 + step)))
         if step % 200 == 0 and len(list(self.shards.glob("*.safetensors"))) > len(self._read):
             self.rows = load_shards(self.shards, self._read)
         losses = self._supervised(self._drawn(self.batch, rng, real=False), rng)
@@ -250,9 +250,9 @@ class TranslatorObjective(Objective):
         return (grey + (box - grey) * hue) * contrast + light
 
     @torch.no_grad()
-    def _averaged(self) -> None:
+    def _averaged(self, kept: float) -> None:
         for slow, fast in zip(self.average.parameters(), self.translator.parameters(), strict=True):
-            slow.lerp_(fast, 1 - AVERAGED)
+            slow.lerp_(fast, 1 - kept)
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
