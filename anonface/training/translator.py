@@ -31,7 +31,7 @@ from anonface.training.loop import Objective
 
 TOP, LEFT, BOX = 20, 16, 128  # of the aligned square's SIDE px: what the translator sees and paints
 AVERAGED = 0.999  # share of the moving average that a step leaves, less at the start
-BACK, FORTH = 0.6, 0.25  # shares of supervised rows: from the composite to the photo, and the other way; else to itself
+BACK, FORTH = 0.65, 0.3  # shares of supervised rows: from the composite to the photo, and the other way; else to itself
 AGE = 15.0  # years that count as much as a logit of 2 of sex when a target identity is looked for
 CANDIDATES = 16  # rows of which the target identity is the most alike by sex and age
 R1_EVERY = 16  # steps
@@ -64,8 +64,9 @@ class TranslatorLosses:
     colours: float = 3.0
     outside: float = 2.0
     penalty: float = 0.02
-    swap_from: int = 1500
-    swap_full: int = 6000
+    person: float = 1.5
+    swap_from: int = 800
+    swap_full: int = 4000
 
 
 @dataclass(frozen=True)
@@ -189,8 +190,13 @@ class TranslatorObjective(Objective):
         given = pick(back, batch.others, batch.photos)
         wanted = pick(forth, batch.others, batch.photos)
         codes = pick(forth, batch.other_codes, batch.codes)
+        known = pick(forth, batch.other_known, batch.known)
         shown = self._painted(self.translator, given, codes)
-        return self._alike(shown, wanted, batch.masks, "")
+        with torch.no_grad():
+            where = frames(mesh_in_crop(self.teachers.landmarks, wanted))
+        seen = self.teachers.recognizer(composite(given, shown, batch.masks), where)
+        person = self.weights.person * (1 - F.cosine_similarity(seen, known)).mean()
+        return {**self._alike(shown, wanted, batch.masks, ""), "person": person}
 
     def _swapped(self, batch: _Batch, rng: torch.Generator, ramp: float, step: int) -> dict[str, Tensor]:
         w, t = self.weights, self.teachers
