@@ -54,6 +54,17 @@ def match_rate(
     return clustered_mean(matched, clusters)
 
 
+def wilson(hits: int, count: int) -> tuple[float, float]:
+    """The 95 % Wilson score interval of a share, (0, 1) where nothing was counted."""
+    if not count:
+        return 0.0, 1.0
+    share, z = hits / count, 1.96
+    middle = share + z * z / (2 * count)
+    half = z * float(np.sqrt(share * (1 - share) / count + z * z / (4 * count * count)))
+    scale = 1 + z * z / count
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
 def clustered_mean(values: ArrayLike, clusters: Sequence[str], *, seed: int = 0) -> Interval:
     """Mean of the values that are not NaN; its interval resamples whole clusters.
 
