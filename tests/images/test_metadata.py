@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 from PIL.TiffImagePlugin import IFDRational
 
-from anonface import metadata
+from anonface.images import metadata
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 CANARY = b"CANARY-4f1c"
