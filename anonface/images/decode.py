@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 import threading
 import warnings
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anonface.errors import AnonfaceError, ImageError, LimitError
-from anonface.images import depth, metadata
+from anonface.images import colour, depth, isobmff, jpeg, metadata, png, tiff
 from anonface.images.files import check_size
 from anonface.images.photo import Photo
+from anonface.images.profiles import colour_profile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from PIL.Image import Image
+    from PIL.Image import Exif, Image
 
 MAX_PIXELS = 64_000_000
 
@@ -28,8 +29,8 @@ MAX_PIXELS = 64_000_000
 READABLE = ("PNG", "JPEG", "MPO", "WEBP", "TIFF", "BMP", "GIF", "PPM", "AVIF", "HEIF")
 HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"}
 ORIENTATION = 0x0112  # EXIF
-SUBFILE_TYPE, DNG_VERSION = 254, 50706  # TIFF
-SRGB_GAMMA = 0.45455  # as PNG says it
+XMP_ORIENTATION = re.compile(rb"tiff:Orientation\s*(?:=\s*[\"']|>)\s*([1-8])")
+PADDING = 64  # px; encoders add fewer at the right and below
 PNG_END = b"IEND\xae\x42\x60\x82"
 
 _PILLOW_LIMIT = threading.Lock()
@@ -77,57 +78,73 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
     import numpy as np
 
     _enable_heif(data, label)
+    page = tiff.page(data, label) if data[:4] in tiff.SIGNATURES else None
     image = _open(data)
     kind = image.format or ""
+    if page:
+        image.seek(page.number)
     width, height = image.size
     if width * height > max_pixels:
         raise LimitError(
             f"{label} has {width} x {height} pixels, {max_pixels:,} is the limit", "raise it with --max-pixels"
         )
-    notes = []
+    notes = list(page.notes) if page else []
     if kind == "MPO":  # a JPEG with further pictures behind it: a depth map, a second view
         kind = "JPEG"
         notes.append(f"{getattr(image, 'n_frames', 1) - 1} further pictures in the file were left out")
-    elif getattr(image, "is_animated", False):
+    elif page is None and getattr(image, "is_animated", False):
         raise ImageError(f"{label} is animated or has several pages", "give its pictures one by one")
-    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
-    if DNG_VERSION in tags or tags.get(SUBFILE_TYPE, 0) & 1:
-        raise ImageError(f"{label} is a raw photo, of which only a preview can be read", "develop it first")
     if kind == "PNG":
         _open(data).verify()  # every checksum; load() stops earlier
         if PNG_END not in data:
             raise ImageError(f"{label} is truncated", "use an intact copy")
-    image.load()
-    orientation, exposure = _exif(image)
-    icc = image.info.get("icc_profile") or None
-    gamma = image.info.get("gamma", SRGB_GAMMA)
-    if not icc and "srgb" not in image.info and abs(gamma - SRGB_GAMMA) > 0.01:
-        notes.append(f"a gamma of {gamma:.3g} was left out, so that it may look lighter or darker")
+        png.check_rows(data, label)
+    by_xmp = _take_xmp(image)
+    if not (page and page.bits == 16):
+        image.load()
+    if kind == "JPEG" or (page and page.one(tiff.COMPRESSION, 1) == tiff.JPEG):
+        fault = jpeg.fault(tiff.jpegs(data, page) if page else [data])
+        if fault:
+            raise ImageError(f"{label} is truncated or damaged ({fault})", "use an intact copy")
+    exif = _exif(image)
+    deep = depth.read(image, data, page, label)
+    said = exif.get(ORIENTATION, 1)  # none of a TIFF that Pillow has turned
+    orientation = said if said in range(1, 9) else 1
+    if by_xmp > 1 and orientation == 1 == (page.one(ORIENTATION, 1) if page else 1):
+        notes.append(f"its XMP alone asks for orientation {by_xmp}, as browsers do not heed; it was not turned")
+    icc, said_of_colours = colour.of_file(image, data, exif, label)
+    notes += said_of_colours
     alpha, grey = None, False
-    deep = depth.read(image, data, kind, label)
     if deep is not None:
-        kept = metadata.colour_profile(icc) if icc else None
+        if icc and icc[16:20] in (b"GRAY", b"CMYK") and not colour.fits(icc, image.mode in colour.GREY_MODES, False):
+            notes.append(colour.MISFIT)
+            icc = None
+        kept = colour_profile(icc) if icc else None
         if icc and not kept:
             raise ImageError(f"{label} has 16 bits a channel and a profile that would cost some", depth.HINT)
-        deep, icc = _upright(deep, orientation), kept
+        deep, icc = _turned(deep, orientation), kept
         planes = depth.rounded(deep)
         pixels, alpha = planes[..., :3], planes[..., 3] if planes.shape[2] == 4 else None
         notes.append("16 bits a channel are kept in PNG outputs, outside of faces")
     else:
+        if image.mode == "La":  # grey that its alpha was multiplied into
+            image = image.convert("LA")
         grey = image.mode in ("1", "L", "LA")
+        image, remarks = _framed(image, data, label)
         if image.has_transparency_data:
             image = image.convert("RGBA")
-            alpha = _upright(np.asarray(image.getchannel("A")), orientation)
+            alpha = _turned(np.asarray(image.getchannel("A")), orientation)
         if image.mode == "RGBA":
             image = image.convert("RGB")
-        image, icc, remarks = _to_rgb(image, icc)
+        image, icc, more = colour.to_rgb(image, icc, grey)
         grey = grey and icc is None
-        pixels = _upright(np.asarray(image), orientation)
-        notes += remarks
+        pixels = _turned(np.asarray(image), orientation)
+        notes += [*remarks, *more]
     if kind in ("AVIF", "HEIF") and _is_deep_heif(image, data):
         notes.append("more than 8 bits a channel were reduced to 8")
     if trailing := metadata.bytes_behind(data, kind):
         notes.append(f"{trailing} bytes behind the picture were left out")
+    exposure = metadata.exposure(exif, exif.get_ifd(metadata.EXIF_IFD))
     return Photo(pixels, alpha, icc, kind.lower(), tuple(notes), deep, exposure, grey)
 
 
@@ -163,18 +180,61 @@ def _enable_heif(data: bytes, label: str) -> None:
     pillow_heif.register_heif_opener()
 
 
-def _exif(image: Image) -> tuple[int, bytes | None]:
-    """The EXIF orientation, 1 to 8 (1 where it is missing or makes no sense), and what else may be kept."""
+def _take_xmp(image: Image) -> int:
+    """Take XMP from an image, which Pillow would turn by it; the orientation that it asks for."""
+    packets = [image.info.pop(name, b"") for name in ("XML:com.adobe.xmp", "xmp")]
+    for packet in packets:
+        text = packet if isinstance(packet, bytes) else str(packet).encode()
+        if found := XMP_ORIENTATION.search(text):
+            return int(found[1])
+    return 1
+
+
+def _exif(image: Image) -> Exif:
+    """The EXIF block of an image whose XMP was taken; an empty one where it is broken."""
+    from PIL import Image as Pillow
+
+    source = image
+    if image.format != "TIFF":  # what Pillow has read before may hold the orientation of XMP
+        source = Pillow.new("1", (1, 1))
+        source.info = image.info
     try:
-        exif = image.getexif()
-        value = exif.get(ORIENTATION, 1)
-        exposure = metadata.exposure(exif, exif.get_ifd(metadata.EXIF_IFD))
+        exif = source.getexif()
+        for directory in (metadata.EXIF_IFD, colour.INTEROP_IFD):
+            exif.get_ifd(directory)
     except Exception:  # a photo is not lost for a broken EXIF block
-        return 1, None
-    return (value if value in range(1, 9) else 1), exposure
+        return Pillow.Exif()
+    return exif
 
 
-def _upright(planes: NDArray, orientation: int) -> NDArray:
+def _framed(image: Image, data: bytes, label: str) -> tuple[Image, list[str]]:
+    """An image as its container frames it, and remarks. Turning is left to others: libheif, and EXIF of AVIF's plugin.
+
+    Raises:
+        ImageError: the container's frame makes no sense.
+    """
+    if image.format not in ("AVIF", "HEIF"):
+        return image, []
+    remarks = []
+    found = isobmff.properties(data)
+    for across, down in (struct.unpack_from(">II", body) for body in found.get(b"pasp", [])):
+        if across != down:
+            remarks.append(f"its pixels are not square ({across}:{down}); it was not stretched")
+    if b"clap" not in found:
+        return image, remarks
+    width, height = struct.unpack_from(">II", found[b"ispe"][0], isobmff.FULL)
+    box = isobmff.crop(found[b"clap"][0], width, height)
+    size = box[2] - box[0], box[3] - box[1]
+    if image.format == "AVIF":
+        image = image.crop(box)
+    elif sorted(image.size) != sorted(size):  # libheif has cropped
+        raise ImageError(f"{label} is cropped by its container in a way that is not read", "save it as JPEG first")
+    if box[:2] == (0, 0) and width - size[0] < PADDING and height - size[1] < PADDING:  # which an encoder has added
+        return image, remarks
+    return image, [*remarks, f"cropped to {size[0]} x {size[1]} of {width} x {height} pixels, as its container says"]
+
+
+def _turned(planes: NDArray, orientation: int) -> NDArray:
     """[H, W, ...] under an EXIF orientation -> upright: transposed from 5 on, then mirrored across, both ways, down."""
     import numpy as np
 
@@ -186,25 +246,3 @@ def _upright(planes: NDArray, orientation: int) -> NDArray:
 def _is_deep_heif(image: Image, data: bytes) -> bool:
     at = data.find(b"av1C")
     return image.info.get("bit_depth", 8) > 8 or (0 < at < len(data) - 6 and bool(data[at + 6] & 0x40))
-
-
-def _to_rgb(image: Image, icc: bytes | None) -> tuple[Image, bytes | None, list[str]]:
-    """An image of any mode without alpha -> RGB, the profile that it still refers to, and remarks."""
-    from PIL import ImageCms
-
-    if image.mode not in ("RGB", "CMYK", "L"):
-        image = image.convert("RGB")
-    plain = image.convert("RGB")
-    if icc is None:
-        return plain, None, ["CMYK without a profile was converted plainly"] if image.mode == "CMYK" else []
-    try:
-        profile = ImageCms.ImageCmsProfile(io.BytesIO(icc))
-        space = profile.profile.xcolor_space.strip()
-        if space == "RGB" and image.mode != "CMYK" and (kept := metadata.colour_profile(icc)):
-            return plain, kept, []
-        source = {"RGB": plain, "CMYK": image, "GRAY": plain.convert("L")}[space]
-        turned = ImageCms.profileToProfile(source, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
-    except (ImageCms.PyCMSError, KeyError, ValueError, OSError):
-        return plain, None, ["an unusable colour profile was left out"]
-    assert turned is not None  # profileToProfile returns None only when asked to work in place
-    return turned, None, [f"converted from {space} to sRGB through its profile"]

@@ -13,7 +13,7 @@ from pictures import SRGB, grey_of_inks, png, png_chunk, saved, scene
 from PIL import Image, ImageOps, PngImagePlugin, TiffImagePlugin
 
 from anonface.errors import AnonfaceError, ImageError, LimitError, UsageError
-from anonface.images import Photo, decode, encode_photo, files, metadata, read_file, read_photo
+from anonface.images import Photo, decode, encode_photo, files, profiles, read_file, read_photo, tiff
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_cmyk_goes_through_its_profile() -> None:
 def test_an_rgb_profile_is_kept_and_a_broken_one_dropped() -> None:
     image = Image.fromarray(scene())
     photo = read_photo(saved(image, "PNG", icc_profile=SRGB))
-    assert photo.icc == metadata.colour_profile(SRGB) and np.array_equal(photo.pixels, scene())
+    assert photo.icc == profiles.colour_profile(SRGB) and np.array_equal(photo.pixels, scene())
     again = read_photo(encode_photo(photo))
     assert again.icc == photo.icc
     assert read_photo(saved(image, "PNG", icc_profile=b"secret text")).icc is None
@@ -194,19 +194,11 @@ def test_further_pictures_and_trailers_are_reported() -> None:
 
 def test_a_preview_is_not_taken_for_the_photo() -> None:
     image = Image.fromarray(scene())
-    for tag, value in ((decode.DNG_VERSION, b"\1\4\0\0"), (decode.SUBFILE_TYPE, 1)):
+    for tag, value in ((tiff.DNG_VERSION, b"\1\4\0\0"), (tiff.SUBFILE_TYPE, 1)):
         directory = TiffImagePlugin.ImageFileDirectory_v2()
         directory[tag] = value
         with pytest.raises(ImageError, match="raw photo"):
             read_photo(saved(image, "TIFF", tiffinfo=directory))
-
-
-def test_a_gamma_that_is_lost_is_noted() -> None:
-    rows = (b"\0" + bytes(range(12))) * 4
-    linear, usual = (png_chunk(b"gAMA", struct.pack(">I", gamma)) for gamma in (100_000, 45_455))
-    assert read_photo(png(4, 4, 8, 2, rows, usual)).notes == ()
-    assert "gamma of 1 was left out" in read_photo(png(4, 4, 8, 2, rows, linear)).notes[0]
-    assert read_photo(png(4, 4, 8, 2, rows, png_chunk(b"sRGB", b"\0"), linear)).notes == ()
 
 
 def heic(image: Image.Image, **options: object) -> bytes:
