@@ -40,7 +40,7 @@ from anonface.errors import (
     reason,
     remedy,
 )
-from anonface.imagefile import (
+from anonface.images import (
     MAX_FILE_BYTES,
     MAX_PIXELS,
     Content,
@@ -782,7 +782,7 @@ def journal_folder(paths: Sequence[str], output: str | None) -> Path:
 
 
 def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
-    """:func:`anonface.imagefile.check_output` for an output whose folders need not be there yet; tries them out.
+    """:func:`anonface.images.check_output` for an output whose folders need not be there yet; tries them out.
 
     Raises:
         OutputError: it must not or cannot be written.

@@ -1034,7 +1034,7 @@ def _is_report(file: Path) -> bool:
 def _write_report(file: Path, result: dict[str, Any]) -> None:
     import json
 
-    from anonface.imagefile import write_atomic
+    from anonface.images import write_atomic
 
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, json.dumps(result, indent=1).encode() + b"\n", overwrite=True)
@@ -1129,7 +1129,7 @@ def inspect(
 ) -> None:
     """Show what is public about an anonymized photo, and what its recovery will need. Takes no key, changes nothing."""
     from anonface.carriers import describe, kind
-    from anonface.imagefile import read_file
+    from anonface.images import read_file
 
     data = read_file(file)
     if kind(data) == "other" and file.suffix.lower() != ".anf":  # a sidecar that is none is a record damaged
@@ -1320,7 +1320,7 @@ def _check_sheet(file: Path, overwrite: bool) -> None:
 
 
 def _check_page(file: Path, overwrite: bool) -> None:
-    from anonface.imagefile import check_output
+    from anonface.images import check_output
 
     if file.suffix.lower() != ".html":
         raise UsageError(f"the report {file} must be a .html")
@@ -1347,7 +1347,7 @@ def _write_sheet(
     overwrite: bool,
 ) -> None:
     from anonface.evaluation.sheet import contact_sheet
-    from anonface.imagefile import Photo, encode_photo, write_atomic
+    from anonface.images import Photo, encode_photo, write_atomic
 
     sheet = contact_sheet(rows, columns=columns, captions=[_shown(photo.name) for photo in photos], cell=cell)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -1448,7 +1448,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
-    from anonface.imagefile import check_output
+    from anonface.images import check_output
 
     _check_options(False, False, offline)
     if beside is not None and (
@@ -1562,7 +1562,7 @@ def evaluate(
 
 def _write_page(file: Path, page: str, numbers: str, overwrite: bool) -> None:
     """A page, and the numbers behind it in a file beside it."""
-    from anonface.imagefile import write_together
+    from anonface.images import write_together
 
     texts = {file: page, file.with_suffix(".json"): numbers}
     write_together(((path, text.encode("utf-8", "replace")) for path, text in texts.items()), overwrite)
@@ -1714,7 +1714,7 @@ def audit(
     """Attack what anonymize makes of your own photos, without the key: exit code 3 when an attack succeeds."""
     import tempfile
 
-    from anonface.imagefile import check_output, write_atomic
+    from anonface.images import check_output, write_atomic
 
     _check_options(False, False, offline)
     if report:

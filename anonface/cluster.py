@@ -23,7 +23,7 @@ from typing import Any
 
 from anonface.batch import NO_RULES, OUT_OF_MEMORY, Job, Outcome, Rules, Task, done, write_files
 from anonface.errors import DeviceError, OutputError, UsageError
-from anonface.imagefile import Content, size_of
+from anonface.images import Content, size_of
 from anonface.journal import Journal
 
 ATTEMPTS = 3

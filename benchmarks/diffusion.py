@@ -29,7 +29,7 @@ from anonface.backends.ddim import Schedule, denoise, invert
 from anonface.backends.diffusion import BACKGROUNDS, Diffusion
 from anonface.backends.diffusion_files import load_model
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.imagefile import Photo, encode_photo, read_photo
+from anonface.images import Photo, encode_photo, read_photo
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN

@@ -23,7 +23,7 @@ from PIL import Image
 
 from anonface import carriers, sealing
 from anonface.container import FaceEntry, Header, decode, payload
-from anonface.imagefile import Photo, encode_photo, size_of
+from anonface.images import Photo, encode_photo, size_of
 from anonface.keys import Key, fresh_salt
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "large.jpg"

@@ -27,7 +27,7 @@ from PIL import Image, ImageCms, PngImagePlugin
 from anonface import carriers, container, sealing
 from anonface.container import FaceEntry, Header
 from anonface.errors import AnonfaceError, WrongKeyError
-from anonface.imagefile import encode_photo, read_photo
+from anonface.images import encode_photo, read_photo
 from anonface.keys import Argon2, Key
 
 MAX_PIXELS = 1_000_000

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from anonface.imagefile import write_atomic
+from anonface.images import write_atomic
 
 TARGET, OLD = Path("out"), b"old" * 1000
 TIMES = 200

@@ -10,10 +10,11 @@ from fake import FakeEngine
 from PIL import Image
 
 import anonface
-from anonface import Key, anonymize, imagefile, recover
+from anonface import Key, anonymize, recover
 from anonface.batch import Anonymizing, Job, Opened, Recovering, Rules, Treated, check_target, explained, plan, run
 from anonface.carriers import embed, extract
 from anonface.errors import ContainerError, DeviceError, ImageError, NoFaceError, OutputError, UsageError
+from anonface.images import files
 from anonface.pipeline import FaceReport, Recovered
 
 KEY = Key.from_bytes(bytes(range(32)))
@@ -429,14 +430,14 @@ def test_the_record_outlives_only_what_keeps_it(here, pixels):
 def test_no_record_stays_without_its_photo(here, pixels, monkeypatch):
     Image.fromarray(pixels).save("a.png")
 
-    write = imagefile._write_new
+    write = files._write_new
 
     def full(path, data, mode):
         if data.startswith(b"\x89PNG"):
             raise OSError("the disk is full")
         write(path, data, mode)
 
-    monkeypatch.setattr(imagefile, "_write_new", full)
+    monkeypatch.setattr(files, "_write_new", full)
     with pytest.raises(OutputError):
         anonymize("a.png", KEY, "b.png", sidecar="b.anf", engine=FakeEngine)
     assert [file.name for file in here.iterdir()] == ["a.png"]

@@ -17,7 +17,7 @@ from PIL import Image
 
 from anonface import cli
 from anonface.errors import DeviceError, WeightsError
-from anonface.imagefile import write_atomic
+from anonface.images import write_atomic
 from anonface.keys import Key
 
 SUFFIX_OF = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp"}

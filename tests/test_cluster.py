@@ -18,7 +18,7 @@ from PIL import Image
 from anonface import batch, cluster
 from anonface.batch import Anonymizing, Recovering, Rules, plan
 from anonface.errors import DeviceError, UsageError, WeightsError
-from anonface.imagefile import write_together
+from anonface.images import write_together
 from anonface.journal import Journal
 from anonface.keys import Key, write_key_file
 

@@ -23,10 +23,10 @@ import numpy as np
 import pytest
 import torch
 from fake import SIDE, FakeEngine
+from pictures import SRGB, png, png_chunk, saved
 from PIL import Image, ImageOps
-from test_imagefile import SRGB, png, png_chunk, saved
 
-from anonface import carriers, cli, container, imagefile, pipeline, weights
+from anonface import carriers, cli, container, images, pipeline, weights
 from anonface.errors import DeviceError
 from anonface.faces import align, parse
 from anonface.faces.detect import Face
@@ -500,7 +500,7 @@ def test_a_name_that_is_not_utf8(anonymize, kind):
     code, out, err = anonymize(os.fsdecode(b"caf\xe9\xff.png"), "--format", kind, "--json")
     assert code == 0 and json.loads(out)["exit"] == 0 and err.encode() and err.isascii()
     made = os.fsencode(json.loads(out)["photos"][0]["output"])
-    assert made.startswith(b"caf\xe9\xff.anon.") and imagefile.read_photo(imagefile.read_file(made)).format == kind
+    assert made.startswith(b"caf\xe9\xff.anon.") and images.read_photo(images.read_file(made)).format == kind
 
 
 def test_odd_names(anonymize, refused):
@@ -565,7 +565,7 @@ def test_killed_anywhere_in_a_run():
         assert after == before
         if made:
             complete += 1
-            assert imagefile.read_photo(made).pixels.shape == (300, 300, 3)
+            assert images.read_photo(made).pixels.shape == (300, 300, 3)
             assert record
     assert complete < 20
 
@@ -576,7 +576,7 @@ def test_two_writers():
         Path("out.png").unlink(missing_ok=True)
         writers = [child(lambda: cli.run(["anonymize", "--key-file", "k.bin", "a.png", "-o", "out.png"])) for _ in "ab"]
         assert sorted(ended(writer) for writer in writers) == [0, 10]
-        assert imagefile.read_photo(Path("out.png").read_bytes()).pixels.shape == (200, 200, 3)
+        assert images.read_photo(Path("out.png").read_bytes()).pixels.shape == (200, 200, 3)
         assert not list(Path().glob(".anonface-*.tmp"))
 
 

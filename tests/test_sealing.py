@@ -27,7 +27,7 @@ from anonface.errors import (
     UsageError,
     WrongKeyError,
 )
-from anonface.imagefile import Photo, size_of
+from anonface.images import Photo, size_of
 from anonface.keys import CONSISTENT_SALT, Key
 from anonface.sealing import Contents, padded_size, region, seal, unseal
 

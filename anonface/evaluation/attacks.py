@@ -64,7 +64,7 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def _saved(pixels: Pixels, format: str, **options: Any) -> Pixels:
-    """Through a file of that format, by Pillow: imagefile's writer is made to lose as little as possible."""
+    """Through a file of that format, by Pillow: images.encode is made to lose as little as possible."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, format, **options)
     with Image.open(file) as image:

@@ -37,7 +37,7 @@ from anonface.evaluation.report import Figure, Rate, Report, Threshold, strict_j
 from anonface.evaluation.run import match_thresholds
 from anonface.evaluation.summary import Summary, gathered
 from anonface.evaluation.trials import RIGHT, Engine, Measured, Plan, Result, evaluation_key, try_photo
-from anonface.imagefile import read_photo
+from anonface.images import read_photo
 from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]

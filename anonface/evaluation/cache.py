@@ -20,7 +20,7 @@ from anonface.evaluation.beholders import Impression
 from anonface.evaluation.judges import CROP, Aligned, Bearing, Judges, Original
 from anonface.evaluation.recognizers import Detection, Look
 from anonface.faces import align
-from anonface.imagefile import read_photo
+from anonface.images import read_photo
 
 VERSION = 1
 

@@ -19,7 +19,7 @@ from anonface.evaluation.recognizers import Detection, Dlib, Look, Mtcnn, Recogn
 from anonface.evaluation.utility import Expression, Gaze
 from anonface.faces import align, parse
 from anonface.faces.detect import build_detector
-from anonface.imagefile import read_photo
+from anonface.images import read_photo
 
 Pixels = NDArray[np.uint8]
 Split = Literal["all", "even", "odd"]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.imagefile import Photo, encode_photo, write_atomic
+from anonface.images import Photo, encode_photo, write_atomic
 
 SIDE = 256  # px, as published figures are taken at
 FINE = 512  # px, of the render that is shrunk to it

@@ -22,7 +22,7 @@ from anonface.evaluation.judges import CROP, Aligned, Judges, Original
 from anonface.evaluation.likeness import Embeddings, Likeness
 from anonface.evaluation.recognizers import Detection, Look
 from anonface.faces import align
-from anonface.imagefile import Photo, encode_photo, read_photo
+from anonface.images import Photo, encode_photo, read_photo
 from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]

@@ -2,7 +2,7 @@ import numpy as np
 
 from anonface.evaluation.synthetic import SIDE, draw_photos
 from anonface.faces.detect import build_detector
-from anonface.imagefile import read_photo
+from anonface.images import read_photo
 
 
 def test_synthetic_photos_show_one_face_each_and_are_repeatable(tmp_path):

@@ -1,4 +1,4 @@
-"""What of a photo's metadata may travel: colours, and how it was taken. No text, no date, no place, no device.
+"""What of a photo's metadata may travel: how it was taken. No text, no date, no place, no device.
 
 Nothing is copied. What is kept is read as numbers, held against the range that such numbers have, and written anew.
 What lies behind a picture never travels; it is measured, to be reported.
@@ -7,21 +7,13 @@ What lies behind a picture never travels; it is measured, to be reported.
 from __future__ import annotations
 
 import numbers
-import re
 import struct
 from collections.abc import Mapping
 from fractions import Fraction
 
-MAX_ICC = 1024 * 1024  # bytes; Pillow opens no PNG with a larger profile
-ICC_HEADER, ICC_ENTRY = 128, 12  # bytes; of the header, and of one line of the table of tags
-COLOUR_TAGS = (b"wtpt", b"chad", b"rXYZ", b"gXYZ", b"bXYZ", b"rTRC", b"gTRC", b"bTRC")
-OPTIONAL_TAGS = {b"chad"}
-CURVE_PARAMETERS = (1, 3, 4, 5, 7)  # of parametric curves, by their function type
-D50 = struct.pack(">3i", 63190, 65536, 54061)  # s15Fixed16
+from anonface.images import jpeg
 
 BOXES = {b"ftyp", b"meta", b"mdat", b"moov", b"free", b"skip"}  # of HEIF and AVIF, that make up the picture
-# A JPEG marker inside or after entropy-coded data; 00 is a stuffed byte, D0-D7 are restarts, FF fills.
-JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 
 EXIF_IFD = 0x8769
 # How a photo was taken: tag -> the least and the greatest value that makes sense.
@@ -45,31 +37,6 @@ DENSITY_TAGS: Mapping[int, tuple[Fraction, Fraction]] = {
 INTEGERS = {0x0128, 0x8822, 0x8827, 0x9207, 0x9209, 0xA403, 0xA405}
 DENOMINATORS = {0x829A: 8000}  # the greatest, where it is not:
 DENOMINATOR = 100
-
-
-def colour_profile(icc: bytes) -> bytes | None:
-    """An RGB profile of primaries, white point and curves -> the same colours, without all else that it said.
-
-    None for profiles of other kinds, those that map colours by tables among them, and for broken ones.
-    """
-    if len(icc) > MAX_ICC or icc[16:24] != b"RGB XYZ ":
-        return None
-    try:
-        tags = _tags(icc)
-        if any(name.startswith((b"A2B", b"B2A", b"D2B", b"B2D")) for name in tags):
-            return None
-        elements = {name: _element(tags[name]) for name in COLOUR_TAGS if name in tags or name not in OPTIONAL_TAGS}
-    except (struct.error, KeyError, IndexError, ValueError):
-        return None
-    major = icc[8]
-    elements = {b"desc": _text(b"desc", "RGB", major), b"cprt": _text(b"text", "none", major), **elements}
-    table, body, places = struct.pack(">I", len(elements)), b"", {}
-    for name, element in elements.items():
-        if element not in places:  # the three curves are mostly one
-            places[element] = ICC_HEADER + 4 + ICC_ENTRY * len(elements) + len(body)
-            body += element + bytes(-len(element) % 4)
-        table += struct.pack(">4sII", name, places[element], len(element))
-    return _header(icc, ICC_HEADER + len(table) + len(body)) + table + body
 
 
 def exposure(root: Mapping[int, object], exif: Mapping[int, object]) -> bytes | None:
@@ -113,61 +80,6 @@ def bytes_behind(data: bytes, kind: str) -> int:
     return 0
 
 
-# --- Profiles --------------------------------------------------------------------------------------------------------
-
-
-def _tags(icc: bytes) -> dict[bytes, bytes]:
-    """Name -> element, as far as the table says."""
-    (count,) = struct.unpack_from(">I", icc, ICC_HEADER)
-    tags = {}
-    for n in range(min(count, 100)):
-        name, start, size = struct.unpack_from(">4sII", icc, ICC_HEADER + 4 + ICC_ENTRY * n)
-        tags[name] = icc[start : start + size]
-    return tags
-
-
-def _element(element: bytes) -> bytes:
-    """The part of a tag's element that its type gives a meaning to.
-
-    Raises:
-        ValueError, struct.error, IndexError: another type, or it ends early.
-    """
-    kind, data = element[:4], element[8:]
-    if kind == b"XYZ ":
-        size = 12
-    elif kind == b"sf32":  # the chromatic adaptation: 3 x 3
-        size = 36
-    elif kind == b"curv":
-        size = 4 + 2 * struct.unpack_from(">I", data)[0]
-    elif kind == b"para":
-        (function,) = struct.unpack_from(">H", data)
-        size = 4 + 4 * CURVE_PARAMETERS[function]
-        data = data[:2] + bytes(2) + data[4:]
-    else:
-        raise ValueError(f"unknown type {kind!r}")
-    if len(data) < size:
-        raise ValueError("it ends early")
-    return kind + bytes(4) + data[:size]
-
-
-def _text(kind: bytes, text: str, major: int) -> bytes:
-    """A text element: of type ``kind``, or, as profiles from version 4 on want it, in UTF-16."""
-    if major >= 4:
-        return struct.pack(">4s4xII4sII", b"mluc", 1, 12, b"enUS", 2 * len(text), 28) + text.encode("utf-16-be")
-    letters = text.encode() + b"\0"
-    if kind == b"text":
-        return b"text" + bytes(4) + letters
-    return struct.pack(">4s4xI", kind, len(letters)) + letters + bytes(78)  # no Unicode and no Macintosh form
-
-
-def _header(icc: bytes, size: int) -> bytes:
-    """Version, class and colour spaces as they were, no maker, model, flags or digest, and a date of nobody's."""
-    version, purpose = icc[8:10], icc[12:16] if icc[12:16] in (b"mntr", b"scnr", b"prtr", b"spac") else b"mntr"
-    date = struct.pack(">6H", 2000, 1, 1, 0, 0, 0)
-    head = struct.pack(">I4x2s2x4s8s", size, version, purpose, icc[16:24]) + date + b"acsp" + bytes(28)
-    return (head + D50).ljust(ICC_HEADER, b"\0")
-
-
 # --- Exposure --------------------------------------------------------------------------------------------------------
 
 
@@ -209,7 +121,7 @@ def _bytes_of_other_boxes(data: bytes) -> int:
 
 def _bytes_behind_jpeg(data: bytes) -> int:
     at = 2
-    while marker := JPEG_MARKER.search(data, at):
+    while marker := jpeg.MARKER.search(data, at):
         at = marker.end()
         if marker.group() == b"\xff\xd9":
             return len(data) - at

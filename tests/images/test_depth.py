@@ -5,11 +5,10 @@ import io
 import cv2
 import numpy as np
 import pytest
+from pictures import SRGB, png, png_chunk, saved
 from PIL import Image
-from test_imagefile import SRGB, png, png_chunk, saved
 
-from anonface import deepcolour, metadata
-from anonface.imagefile import encode_photo, read_photo
+from anonface.images import depth, encode_photo, metadata, read_photo
 
 
 def scene(channels: int) -> np.ndarray:
@@ -44,7 +43,7 @@ def test_what_was_drawn_has_eight_bits_and_all_else_sixteen() -> None:
     photo = read_photo(as_png(scene(3)))
     drawn = photo.pixels.copy()
     drawn[5:9, 4:8] ^= 255
-    result = opened(deepcolour.encode_png(photo.deep, drawn, None, None))
+    result = opened(depth.encode_png(photo.deep, drawn, None, None))
     inside = np.zeros(drawn.shape[:2], bool)
     inside[5:9, 4:8] = True
     assert np.array_equal(result[inside], drawn[inside] * np.uint16(257))

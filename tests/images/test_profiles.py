@@ -1,4 +1,4 @@
-"""What may travel: colours to the bit and exposures rounded; nothing that says where, when, who or which device."""
+"""Profiles: colours to the bit, and nothing that says who made them; those that are made say what they are to say."""
 
 import io
 import struct
@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
-from PIL.TiffImagePlugin import IFDRational
 
-from anonface import metadata
+from anonface.images import profiles
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 CANARY = b"CANARY-4f1c"
@@ -55,10 +54,10 @@ def in_srgb(icc: bytes) -> np.ndarray:
 
 @pytest.mark.parametrize("icc", [SRGB, profile(2), profile(4)], ids=["sRGB", "version 2", "version 4"])
 def test_colours_stay_and_words_go(icc: bytes) -> None:
-    kept = metadata.colour_profile(icc)
+    kept = profiles.colour_profile(icc)
     assert kept is not None and len(kept) < len(icc)
     assert np.array_equal(in_srgb(kept), in_srgb(icc))
-    assert metadata.colour_profile(kept) == kept
+    assert profiles.colour_profile(kept) == kept
     assert b"CANARY" not in kept and b"CANA" not in kept
     assert ImageCms.ImageCmsProfile(io.BytesIO(kept)).profile.profile_description == "RGB"
 
@@ -81,60 +80,15 @@ def test_the_profiles_of_these_tests_differ() -> None:
         profile(A2B0=b"mft1"),
         profile(rTRC=b"curv\0\0\0\0" + struct.pack(">I", 2**31)),
         profile(rTRC=b"para\0\0\0\0" + struct.pack(">HH", 9, 0)),
-        profile(priv=bytes(metadata.MAX_ICC)),
+        profile(priv=bytes(profiles.MAX_ICC)),
     ],
 )
 def test_other_profiles_are_not_kept(icc: bytes) -> None:
-    assert metadata.colour_profile(icc) is None
+    assert profiles.colour_profile(icc) is None
 
 
 @given(st.binary(max_size=40), st.integers(0, len(profile()) - 1))
 def test_any_bytes_are_a_profile_or_not(data: bytes, at: int) -> None:
     icc = profile()
-    kept = metadata.colour_profile(icc[:at] + data + icc[at + len(data) :])
+    kept = profiles.colour_profile(icc[:at] + data + icc[at + len(data) :])
     assert kept is None or len(kept) < len(icc)
-
-
-def exif_of(block: bytes) -> dict[int, object]:
-    exif = Image.Exif()
-    exif.load(block)
-    return {**exif, **exif.get_ifd(metadata.EXIF_IFD)}
-
-
-def test_how_it_was_taken_is_kept_as_small_numbers() -> None:
-    taken = {0x829A: IFDRational(1, 125), 0x829D: 2.8, 0x8827: 400, 0x9204: IFDRational(-2, 3), 0x920A: 4.2000001}
-    block = metadata.exposure({0x011A: 72, 0x0128: 2}, taken)
-    assert block is not None
-    found = exif_of(block)
-    assert found.pop(metadata.EXIF_IFD)
-    assert {tag: float(value) for tag, value in found.items()} == pytest.approx(
-        {0x829A: 0.008, 0x829D: 2.8, 0x8827: 400, 0x9204: -2 / 3, 0x920A: 4.2, 0x011A: 72, 0x0128: 2}, rel=0.01
-    )
-
-
-@pytest.mark.parametrize(
-    ("tag", "value"),
-    [
-        (0x9003, "2024:05:17 12:34:56"),  # when
-        (0x8827, "400"),
-        (0x8827, b"\1\2"),
-        (0x8827, (400, 500)),
-        (0x8827, -4),
-        (0x829A, 1e9),
-        (0x829A, float("nan")),
-        (0x829D, None),
-        (0x829D, IFDRational(0, 0)),
-        (0xA431, "serial number"),
-        (0x927C, b"maker note"),
-        (0x8825, {2: (51, 30, 0)}),  # GPS
-    ],
-)
-def test_nothing_else_is_kept(tag: int, value: object) -> None:
-    assert metadata.exposure({tag: value}, {tag: value}) is None
-
-
-def test_rounding_leaves_no_room_for_a_number_of_somebodys() -> None:
-    serial = IFDRational(123_456_789, 44_444_444)
-    block = metadata.exposure({}, {0x829D: serial})
-    assert block is not None and exif_of(block)[0x829D] != serial
-    assert exif_of(block)[0x829D] == pytest.approx(2.78, abs=0.01)

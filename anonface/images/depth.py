@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from anonface.errors import ImageError
+from anonface.images import native, tiff
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,20 +18,19 @@ if TYPE_CHECKING:
 HINT = "convert it to 8 bits a channel, or to a 16-bit RGB PNG, first"
 
 DEEP_MODES = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")  # of Pillow
-BITS_PER_SAMPLE, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339  # TIFF tags
-PLAIN_TIFF = {(1, (16,)), (2, (16, 16, 16))}  # photometric interpretation and bits: grey, RGB
 PNG_DEPTH_AT, PNG_AFTER_IHDR = 24, 33  # where a PNG's IHDR holds its bit depth, and where it ends
 PPM_WITH_RANGE, PPM_COMMENT = (b"P2", b"P3", b"P5", b"P6"), re.compile(rb"#.*")  # its fourth word is the greatest value
 OPENCV_ORDER = [2, 1, 0, 3]  # BGRA
+OF_OPENCV = re.compile(r"^$|^libpng |\[ ?\w+:\d+@\d+\.\d+\]")  # what it says of files
 
 
-def read(image: Image, data: bytes, kind: str, label: str) -> NDArray[np.uint16] | None:
+def read(image: Image, data: bytes, page: tiff.Page | None, label: str) -> NDArray[np.uint16] | None:
     """The channels of an image that has 16 bits in each, grey as RGB.
 
     Args:
         image: the file as Pillow opened it; its size has been found right.
         data: the file's bytes.
-        kind: Pillow's name of its format.
+        page: of a TIFF file, which of its directories is the photo.
         label: the file's name, for messages.
 
     Returns:
@@ -40,30 +39,44 @@ def read(image: Image, data: bytes, kind: str, label: str) -> NDArray[np.uint16]
     Raises:
         ImageError: more than 8 bits, and not in a form that can be kept.
     """
-    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
+    import numpy as np
+
     plain = False
-    if kind == "TIFF":
-        bits = tags.get(BITS_PER_SAMPLE, (1,))
-        depth = max(bits)
-        plain = (tags.get(PHOTOMETRIC), bits) in PLAIN_TIFF and set(tags.get(SAMPLE_FORMAT, (1,))) == {1}
-    elif kind == "PNG":
+    if page:
+        depth, plain = page.bits, True  # whatever else is refused by tiff.page
+    elif image.format == "PNG":
         depth = data[PNG_DEPTH_AT]
         plain = "transparency" not in image.info
-    elif kind == "PPM" and data[:2] in PPM_WITH_RANGE:
+    elif image.format == "PPM" and data[:2] in PPM_WITH_RANGE:
         depth = int(PPM_COMMENT.sub(b"", data[:1024]).split()[3]).bit_length()
     else:
         depth = 8
     if depth <= 8 and image.mode not in DEEP_MODES:
         return None
-    import cv2
-    import numpy as np
-
-    planes = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if plain else None
-    if planes is None or planes.dtype != np.uint16 or planes.shape[1::-1] != image.size:
+    if not plain:
         raise ImageError(f"{label} has more than 8 bits a channel, in a form that cannot be kept", HINT)
+    layers = [_unpacked(file) for file in (tiff.bare(data, page) if page else [data])]
+    size = (page.one(tiff.WIDTH, 0), page.one(tiff.HEIGHT, 0)) if page else image.size
+    whole = [layer for layer in layers if layer is not None and layer.dtype == np.uint16]
+    if len(whole) < len(layers) or any(layer.shape[1::-1] != size for layer in whole):
+        raise ImageError(f"{label} is truncated or damaged (its 16-bit channels)", "use an intact copy")
+    if len(whole) > 1:
+        return np.stack(whole, axis=2)
+    planes = whole[0]
     if planes.ndim == 2:
         planes = np.repeat(planes[..., None], 3, axis=2)
     return cast("NDArray[np.uint16]", planes[..., OPENCV_ORDER[: planes.shape[2]]])
+
+
+def _unpacked(data: bytes) -> NDArray[Any] | None:
+    """An image file as OpenCV reads it, which is kept from saying on standard error why it does not."""
+    import cv2
+    import numpy as np
+
+    with native.messages() as lines:
+        planes = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    native.pass_on([line for line in lines if not OF_OPENCV.search(line)])
+    return cast("NDArray[Any] | None", planes)
 
 
 def rounded(deep: NDArray[np.uint16]) -> NDArray[np.uint8]:

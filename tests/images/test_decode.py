@@ -1,79 +1,19 @@
-"""Image files: every fault is refused by name, every kind comes out as the pixels that it shows, no output is lost."""
+"""Image files: every fault is refused by name, every kind comes out as the pixels that it shows."""
 
-import errno
 import io
-import os
 import struct
 import sys
-import tempfile
-import threading
 import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms, ImageOps, PngImagePlugin, TiffImagePlugin
+from pictures import SRGB, grey_of_inks, png, png_chunk, saved, scene
+from PIL import Image, ImageOps, PngImagePlugin, TiffImagePlugin
 
-from anonface import imagefile, metadata
-from anonface.errors import AnonfaceError, ImageError, LimitError, OutputError, UsageError
-from anonface.imagefile import Photo, check_output, encode_photo, read_file, read_photo, write_atomic, write_together
-
-
-def scene(height: int = 24, width: int = 32) -> np.ndarray:
-    """Smooth, and different in every corner."""
-    y, x = np.mgrid[:height, :width]
-    return np.stack([x * 255 // width, y * 255 // height, (x + y) * 255 // (width + height)], -1).astype(np.uint8)
-
-
-def saved(image: Image.Image, kind: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-def png_chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def png(width: int, height: int, depth: int, colour: int, rows: bytes, *extra: bytes) -> bytes:
-    head = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
-    body = png_chunk(b"IDAT", zlib.compress(rows)) + png_chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + head + b"".join(extra) + body
-
-
-def names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()]
-
-
-SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-
-
-def grey_of_inks() -> bytes:
-    """A whole ICC profile for CMYK in which paper is white, black ink is black and any other ink L* = 50."""
-
-    def numbers(*values: float) -> bytes:
-        return b"".join(struct.pack(">i", round(value * 65536)) for value in values)
-
-    white = numbers(0.9642, 1, 0.8249)
-    inks = b"".join(bytes([255 if n == 0 else 0 if n & 1 else 128, 128, 128]) for n in range(16))
-    table = b"mft1\0\0\0\0\x04\x03\x02\0" + numbers(1, 0, 0, 0, 1, 0, 0, 0, 1)
-    tags = {
-        b"desc": b"desc\0\0\0\0" + struct.pack(">I", 5) + b"test\0" + bytes(79),
-        b"cprt": b"text\0\0\0\0none\0\0\0\0",
-        b"wtpt": b"XYZ \0\0\0\0" + white,
-        b"A2B0": table + bytes(range(256)) * 4 + inks + bytes(range(256)) * 3,
-    }
-    index, body = struct.pack(">I", len(tags)), b""
-    for name, data in tags.items():
-        index += name + struct.pack(">II", 132 + 12 * len(tags) + len(body), len(data))
-        body += data + bytes(-len(data) % 4)
-    size = 128 + len(index) + len(body)
-    head = struct.pack(">I4xI4s4s4s12x4s28x", size, 0x02400000, b"prtr", b"CMYK", b"Lab ", b"acsp") + white
-    return head.ljust(128, b"\0") + index + body
-
-
-# --- Reading ---------------------------------------------------------------------------------------------------------
+from anonface.errors import AnonfaceError, ImageError, LimitError, UsageError
+from anonface.images import Photo, decode, encode_photo, files, profiles, read_file, read_photo, tiff
 
 
 @pytest.mark.parametrize(
@@ -135,14 +75,14 @@ def test_a_damaged_png_is_refused() -> None:
 def test_orientation_is_applied(orientation: int, kind: str) -> None:
     image = Image.fromarray(scene())
     exif = Image.Exif()
-    exif[imagefile.ORIENTATION] = orientation
+    exif[decode.ORIENTATION] = orientation
     options = {
         "JPEG": {"quality": 95, "subsampling": 0},
         "WEBP": {"lossless": True},
         "AVIF": {"quality": 95, "subsampling": "4:4:4"},
     }.get(kind, {})
     photo = read_photo(saved(image, kind, exif=exif, **options))
-    image.getexif()[imagefile.ORIENTATION] = orientation
+    image.getexif()[decode.ORIENTATION] = orientation
     expected = np.asarray(ImageOps.exif_transpose(image)).astype(int)
     assert photo.pixels.shape == expected.shape
     assert np.abs(photo.pixels - expected).max() <= (12 if kind in ("JPEG", "AVIF") else 0)
@@ -168,7 +108,7 @@ def test_cmyk_goes_through_its_profile() -> None:
 def test_an_rgb_profile_is_kept_and_a_broken_one_dropped() -> None:
     image = Image.fromarray(scene())
     photo = read_photo(saved(image, "PNG", icc_profile=SRGB))
-    assert photo.icc == metadata.colour_profile(SRGB) and np.array_equal(photo.pixels, scene())
+    assert photo.icc == profiles.colour_profile(SRGB) and np.array_equal(photo.pixels, scene())
     again = read_photo(encode_photo(photo))
     assert again.icc == photo.icc
     assert read_photo(saved(image, "PNG", icc_profile=b"secret text")).icc is None
@@ -254,19 +194,11 @@ def test_further_pictures_and_trailers_are_reported() -> None:
 
 def test_a_preview_is_not_taken_for_the_photo() -> None:
     image = Image.fromarray(scene())
-    for tag, value in ((imagefile.DNG_VERSION, b"\1\4\0\0"), (imagefile.SUBFILE_TYPE, 1)):
+    for tag, value in ((tiff.DNG_VERSION, b"\1\4\0\0"), (tiff.SUBFILE_TYPE, 1)):
         directory = TiffImagePlugin.ImageFileDirectory_v2()
         directory[tag] = value
         with pytest.raises(ImageError, match="raw photo"):
             read_photo(saved(image, "TIFF", tiffinfo=directory))
-
-
-def test_a_gamma_that_is_lost_is_noted() -> None:
-    rows = (b"\0" + bytes(range(12))) * 4
-    linear, usual = (png_chunk(b"gAMA", struct.pack(">I", gamma)) for gamma in (100_000, 45_455))
-    assert read_photo(png(4, 4, 8, 2, rows, usual)).notes == ()
-    assert "gamma of 1 was left out" in read_photo(png(4, 4, 8, 2, rows, linear)).notes[0]
-    assert read_photo(png(4, 4, 8, 2, rows, png_chunk(b"sRGB", b"\0"), linear)).notes == ()
 
 
 def heic(image: Image.Image, **options: object) -> bytes:
@@ -288,7 +220,7 @@ def test_heic() -> None:
 def test_heic_that_is_turned_by_its_container() -> None:
     """The container says how it is turned; its EXIF, which may say so again, has no say."""
     exif = Image.Exif()
-    exif[imagefile.ORIENTATION] = 6
+    exif[decode.ORIENTATION] = 6
     with Image.open(io.BytesIO(data := heic(Image.fromarray(scene()), exif=exif))) as image:
         size = image.size
     assert read_photo(data).pixels.shape[1::-1] == size
@@ -314,20 +246,9 @@ def test_depths_that_are_reduced_are_noted() -> None:
 def test_the_depth_of_an_avif() -> None:
     data = bytearray(saved(Image.fromarray(scene()), "AVIF"))
     image = Image.new("RGB", (1, 1))
-    assert not imagefile._is_deep_heif(image, bytes(data))
+    assert not decode._is_deep_heif(image, bytes(data))
     data[data.index(b"av1C") + 6] |= 0x40
-    assert imagefile._is_deep_heif(image, bytes(data))
-
-
-def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "a.png"
-    file.write_bytes(b"first")
-    looks = iter([file.stat(), os.stat_result((*file.stat()[:6], 9, *file.stat()[7:]))])
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fstat", lambda descriptor: next(looks))
-        with pytest.raises(ImageError, match="changed while it was read"):
-            read_file(file)
-    assert read_file(file) == b"first"
+    assert decode._is_deep_heif(image, bytes(data))
 
 
 def test_size_limits_come_before_decoding() -> None:
@@ -349,12 +270,12 @@ def test_file_size_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     data = saved(Image.fromarray(scene()), "BMP")
     file = tmp_path / "a.bmp"
     file.write_bytes(data)
-    monkeypatch.setattr(imagefile, "MAX_FILE_BYTES", len(data) - 1)
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", len(data) - 1)
     with pytest.raises(LimitError):
         read_photo(data)
     with pytest.raises(LimitError):
         read_file(file)
-    monkeypatch.setattr(imagefile, "MAX_FILE_BYTES", len(data))
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", len(data))
     assert read_file(file) == data
 
 
@@ -368,12 +289,6 @@ def test_bombs_in_metadata_are_bounded() -> None:
     ):
         with pytest.raises(LimitError, match="unfolds"):
             read_photo(png(4, 4, 8, 2, rows, chunk))
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "none.jpg", "nul\0.jpg"):
-        with pytest.raises(ImageError, match="cannot be read"):
-            read_file(path)
 
 
 def test_messages_escape_names() -> None:
@@ -428,211 +343,3 @@ def test_encoding_options() -> None:
             encode_photo(photo, **bad)
     with pytest.raises(LimitError, match="16383"):
         encode_photo(Photo(np.zeros((1, 16_384, 3), np.uint8), None, None, "png"), "webp")
-
-
-# --- Writing ---------------------------------------------------------------------------------------------------------
-
-
-def test_writes_and_refuses_to_overwrite(tmp_path: Path) -> None:
-    file = tmp_path / "out.png"
-    write_atomic(file, b"one")
-    with pytest.raises(OutputError, match="exists"):
-        write_atomic(file, b"two")
-    assert file.read_bytes() == b"one"
-    file.chmod(0o640)
-    write_atomic(file, b"two", overwrite=True)
-    assert file.read_bytes() == b"two" and file.stat().st_mode & 0o777 == 0o640
-    assert names(tmp_path) == ["out.png"]
-
-
-def test_new_files_follow_the_umask(tmp_path: Path) -> None:
-    (tmp_path / "reference").touch()
-    write_atomic(tmp_path / "out", b"x")
-    assert (tmp_path / "out").stat().st_mode == (tmp_path / "reference").stat().st_mode
-
-
-def test_names_of_any_bytes(tmp_path: Path) -> None:
-    for name in (b"caf\xe9\xff.png", b"-x.jpg", b"two\nlines.png", b"n" * 250):
-        path = os.fsencode(tmp_path) + b"/" + name
-        write_atomic(path, b"data")
-        assert read_file(path) == b"data"
-        with pytest.raises(OutputError) as caught:
-            write_atomic(path, b"data")
-        assert caught.value.message.isprintable()
-    with pytest.raises(OutputError):
-        write_atomic(os.fsencode(tmp_path) + b"/" + b"n" * 300, b"data")
-
-
-def test_the_input_is_no_output(tmp_path: Path) -> None:
-    photo = tmp_path / "photo.png"
-    photo.write_bytes(b"original")
-    (tmp_path / "hard.png").hardlink_to(photo)
-    (tmp_path / "soft.png").symlink_to(photo)
-    for name in ("photo.png", "hard.png", "../" + tmp_path.name + "/photo.png"):
-        with pytest.raises(OutputError, match="input itself"):
-            check_output(tmp_path / name, [tmp_path / "missing", tmp_path / "soft.png"], overwrite=True)
-    for overwrite in (True, False):
-        for name in ("soft.png", "dangling.png"):
-            (tmp_path / "dangling.png").unlink(missing_ok=True)
-            (tmp_path / "dangling.png").symlink_to(tmp_path / "nowhere")
-            with pytest.raises(OutputError, match="symbolic link"):
-                check_output(tmp_path / name, [photo], overwrite)
-            with pytest.raises(OutputError, match="symbolic link"):
-                write_atomic(tmp_path / name, b"x", overwrite)
-    assert photo.read_bytes() == b"original" and not (tmp_path / "nowhere").exists()
-
-
-def test_folders(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="no folder"):
-        check_output(tmp_path / "missing" / "out.png")
-    with pytest.raises(OutputError):
-        check_output(tmp_path / "file" / "out.png")
-    with pytest.raises(OutputError, match="not a file"):
-        check_output(tmp_path, overwrite=True)
-
-
-def test_a_folder_that_cannot_be_read_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = os.open
-
-    def no_folders(path: Path, flags: int, mode: int = 0o777) -> int:
-        if flags == os.O_RDONLY:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return opened(path, flags, mode)
-
-    monkeypatch.setattr(os, "open", no_folders)
-    write_atomic(tmp_path / "out.png", b"data")
-    assert (tmp_path / "out.png").read_bytes() == b"data"
-
-
-def test_a_read_only_folder_is_found_early() -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        Path(folder).chmod(0o555)
-        was_root = os.getuid() == 0
-        if was_root:
-            os.setresuid(65534, 65534, 0)
-        try:
-            with pytest.raises(OutputError, match="not writable"):
-                check_output(Path(folder) / "out.png")
-        finally:
-            if was_root:
-                os.setresuid(0, 0, 0)
-            Path(folder).chmod(0o755)
-
-
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_a_full_disk_leaves_the_old_file(overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "out.png"
-    if overwrite:
-        file.write_bytes(b"old")
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OutputError, match="No space"):
-        write_atomic(file, b"new", overwrite)
-    assert names(tmp_path) == (["out.png"] if overwrite else [])
-    if overwrite:
-        assert file.read_bytes() == b"old"
-
-
-def test_a_full_device_is_reported() -> None:
-    with pytest.raises(OutputError):
-        write_atomic("/dev/full", b"x" * 100, overwrite=True)
-
-
-@pytest.mark.parametrize("links", [True, False])
-def test_of_many_writers_one_wins(links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, target: Path) -> None:
-        raise OSError(errno.EPERM, "no hard links here")
-
-    if not links:
-        monkeypatch.setattr(Path, "hardlink_to", refuse)
-    file, told, start = tmp_path / "out.png", [], threading.Barrier(8)
-
-    def writer(number: int) -> None:
-        start.wait()
-        try:
-            write_atomic(file, bytes([number]) * 100_000)
-        except OutputError:
-            told.append(number)
-
-    threads = [threading.Thread(target=writer, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    content = file.read_bytes()
-    assert len(told) == 7 and len(content) == 100_000 and len(set(content)) == 1 and content[0] not in told
-    assert names(tmp_path) == ["out.png"]
-
-
-def test_a_kill_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
-    file = tmp_path / "out.png"
-    for delay in range(12):
-        file.write_bytes(b"old" * 1000)
-        child = os.fork()
-        if child == 0:
-            write_atomic(file, b"new" * 1_000_000, overwrite=True)
-            os._exit(0)
-        threading.Event().wait(delay * 0.001)
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        assert file.read_bytes() in (b"old" * 1000, b"new" * 1_000_000)
-
-
-def test_files_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record, photo = tmp_path / "a.anf", tmp_path / "a.png"
-    write_together([(record, b"record"), (photo, b"photo")])
-    assert (record.read_bytes(), photo.read_bytes()) == (b"record", b"photo")
-    write_new = imagefile._write_new
-
-    def full(path: Path, data: bytes, mode: int | None) -> None:
-        if data == b"new photo":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write_new(path, data, mode)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(imagefile, "_write_new", full)
-        with pytest.raises(OutputError, match=r"a\.png.*No space"):
-            write_together([(record, b"new record"), (photo, b"new photo")], overwrite=True)
-    assert (record.read_bytes(), photo.read_bytes()) == (b"record", b"photo")
-    assert sorted(names(tmp_path)) == ["a.anf", "a.png"]
-
-
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_a_name_lost_to_somebody_else_takes_the_others_back(
-    overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record, photo = tmp_path / "a.anf", tmp_path / "a.png"
-    write_new = imagefile._write_new
-
-    def overtaken(path: Path, data: bytes, mode: int | None) -> None:
-        write_new(path, data, mode)
-        if data == b"photo":
-            photo.mkdir() if overwrite else photo.write_bytes(b"theirs")
-
-    monkeypatch.setattr(imagefile, "_write_new", overtaken)
-    with pytest.raises(OutputError):
-        write_together([(record, b"record"), (photo, b"photo")], overwrite)
-    assert names(tmp_path) == ["a.png"] and (overwrite or photo.read_bytes() == b"theirs")
-
-
-def test_without_hard_links_a_kill_leaves_no_empty_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, target: Path) -> None:
-        raise OSError(errno.EPERM, "no hard links here")
-
-    seen = []
-    replace = Path.replace
-
-    def watched(self: Path, target: Path) -> Path:
-        seen.append(names(tmp_path))
-        return replace(self, target)
-
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
-    monkeypatch.setattr(Path, "replace", watched)
-    write_atomic(tmp_path / "out.png", b"data")
-    assert len(seen) == 1 and "out.png" not in seen[0] and names(tmp_path) == ["out.png"]
-    with pytest.raises(OutputError, match="exists"):
-        write_atomic(tmp_path / "out.png", b"data")

@@ -1,0 +1,32 @@
+"""Image files: decoding, encoding, colours, depths above 8 bits, metadata, atomic writes."""
+
+from anonface.images.decode import MAX_PIXELS, read_photo
+from anonface.images.encode import encode_photo
+from anonface.images.files import (
+    MAX_FILE_BYTES,
+    Content,
+    PathLike,
+    check_folder,
+    check_output,
+    read_file,
+    size_of,
+    write_atomic,
+    write_together,
+)
+from anonface.images.photo import Photo
+
+__all__ = [
+    "MAX_FILE_BYTES",
+    "MAX_PIXELS",
+    "Content",
+    "PathLike",
+    "Photo",
+    "check_folder",
+    "check_output",
+    "encode_photo",
+    "read_file",
+    "read_photo",
+    "size_of",
+    "write_atomic",
+    "write_together",
+]

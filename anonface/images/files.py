@@ -1,0 +1,244 @@
+"""Files: read once, and written so that nothing is ever lost."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from anonface.errors import ImageError, LimitError, OutputError, reason, remedy
+
+MAX_FILE_BYTES = 256 * 1024 * 1024
+
+PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+Content = bytes | Sequence[bytes | memoryview]
+"""What a file is to hold, whole or in pieces."""
+
+
+def read_file(path: PathLike) -> bytes:
+    """A file's bytes, read once.
+
+    Raises:
+        ImageError: it cannot be read, or changed meanwhile.
+        LimitError: it has more than 256 MiB.
+    """
+    name = os.fsdecode(path)
+    try:
+        with Path(name).open("rb") as file:
+            before = os.fstat(file.fileno())
+            size = before.st_size if stat.S_ISREG(before.st_mode) else MAX_FILE_BYTES
+            data = file.read(min(size, MAX_FILE_BYTES) + 1)  # as much memory is taken, whatever the file has
+            after = os.fstat(file.fileno())
+    except (OSError, ValueError) as error:
+        raise ImageError(f"{name!r} cannot be read: {_reason(error)}") from None
+    check_size(data, repr(name))
+    still = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns) and len(data) == after.st_size
+    if stat.S_ISREG(after.st_mode) and not still:
+        raise ImageError(f"{name!r} changed while it was read", "wait until it is complete")
+    return data
+
+
+def check_size(data: bytes, label: str) -> None:
+    """Refuse a file of more than 256 MiB.
+
+    Args:
+        label: the file's name, for messages.
+
+    Raises:
+        LimitError: it has more.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise LimitError(f"{label} has more than {MAX_FILE_BYTES >> 20} MiB", "scale it down first")
+
+
+def check_output(path: PathLike, inputs: Iterable[PathLike] = (), overwrite: bool = False) -> None:
+    """Refuse an output that could not or must not be written, before any work is done.
+
+    Args:
+        inputs: files that the output must not be, under whatever name; missing ones do not matter.
+        overwrite: an existing regular file may be replaced.
+
+    Raises:
+        OutputError: it is an input, exists, or is a symbolic link or no regular file; its folder is missing or not
+            writable.
+    """
+    name = os.fsdecode(path)
+    target = Path(name)
+    try:
+        found = target.lstat()
+    except FileNotFoundError:
+        found = None
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{name!r} cannot be written: {reason(error)}", remedy(error)) from None
+    if found:
+        if stat.S_ISLNK(found.st_mode):
+            raise OutputError(f"{name!r} is a symbolic link, which is never written through", "name its target")
+        if any(_is_same(found, other) for other in inputs):
+            raise OutputError(f"{name!r} is the input itself", "choose another output")
+        if not stat.S_ISREG(found.st_mode):
+            raise OutputError(f"{name!r} exists and is not a file", "choose another output")
+        if not overwrite:
+            raise OutputError(f"{name!r} exists", "choose another output, or --overwrite")
+    folder = target.parent
+    if not folder.is_dir():
+        raise OutputError(f"there is no folder {str(folder)!r} for {target.name!r}", "make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"the folder {str(folder)!r} is not writable", "choose another output")
+
+
+def size_of(content: Content) -> int:
+    """In bytes."""
+    return len(content) if isinstance(content, bytes) else sum(map(len, content))
+
+
+@lru_cache(maxsize=256)
+def check_folder(folder: Path) -> None:
+    """Refuse a folder in which no file can be made, by making one and removing it: permissions do not tell it all.
+
+    A folder that was found good is not tried again.
+
+    Raises:
+        OutputError: none can.
+    """
+    probe = _temporary(folder)
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(f"the folder {str(folder)!r} is not writable: {reason(error)}", remedy(error)) from None
+
+
+def write_atomic(path: PathLike, data: bytes, overwrite: bool = False) -> None:
+    """Write a whole file or none: :func:`write_together` for one."""
+    write_together([(path, data)], overwrite)
+
+
+def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = False) -> None:
+    """Write whole files or none: a crash at any moment leaves each the old file or the complete new one.
+
+    The data goes to temporary files beside the targets, which take their names, in the order given, when all are
+    complete. Without ``overwrite`` a name that somebody else took meanwhile is refused; of several writers exactly one
+    wins.
+
+    Raises:
+        OutputError: as in :func:`check_output`, or the disk is full. No temporary file remains, and no new file.
+    """
+    parts = []
+    for path, data in files:
+        check_output(path, (), overwrite)
+        target = Path(os.fsdecode(path))
+        parts.append((target, _temporary(target.parent), data))
+    fresh = [target for target, _, _ in parts if not os.path.lexists(target)]
+    named: list[Path] = []
+    try:
+        for target, temporary, data in parts:
+            _write_new(temporary, data, _mode(target))
+        for target, temporary, _ in parts:
+            if overwrite:
+                temporary.replace(target)
+            else:
+                _take_name(temporary, target)
+            named.append(target)
+    except BaseException as error:
+        for made in named:
+            if made in fresh:
+                made.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError):
+            raise OutputError(
+                f"{str(target)!r} was written by somebody else meanwhile", "choose another output"
+            ) from None
+        if isinstance(error, OSError):
+            raise OutputError(f"{str(target)!r} cannot be written: {reason(error)}", remedy(error)) from None
+        raise
+    finally:
+        for _, temporary, _ in parts:
+            temporary.unlink(missing_ok=True)
+    for folder in {target.parent for target in named}:
+        _sync_folder(folder)
+
+
+# --- Parts -----------------------------------------------------------------------------------------------------------
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _is_same(found: os.stat_result, other: PathLike) -> bool:
+    try:
+        return os.path.samestat(found, Path(os.fsdecode(other)).stat())
+    except (OSError, ValueError):
+        return False
+
+
+def _temporary(folder: Path) -> Path:
+    return folder / f".anonface-{secrets.token_hex(8)}.tmp"
+
+
+def _mode(target: Path) -> int | None:
+    """The permissions of the file that is to be replaced, if there is one."""
+    return stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+
+
+def _write_new(path: Path, data: Content, mode: int | None) -> None:
+    """Write a new file and see it onto the disk; ``mode`` None leaves its permissions to the umask."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.writelines([data] if isinstance(data, bytes) else data)
+        file.flush()
+        os.fsync(file.fileno())
+    if mode is not None:
+        path.chmod(mode)  # what the umask took away
+
+
+def _take_name(temporary: Path, target: Path) -> None:
+    """Give a finished file its name unless that is taken.
+
+    Raises:
+        FileExistsError: it is taken.
+    """
+    try:
+        target.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        with _alone_in(target.parent):
+            if os.path.lexists(target):
+                raise FileExistsError from None
+            temporary.replace(target)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep other writers of this program out of a folder, where folders can be locked; a crash lifts the lock."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """See a new name onto the disk, where folders can be synchronised."""
+    if os.name != "posix":
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return  # a folder that may be written but not read
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        return  # some network file systems refuse; the file itself is safe
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,89 @@
+"""Whether the whole of a JPEG's picture is there.
+
+libjpeg makes up what is missing and says so in a warning that Pillow drops. OpenCV leaves it on standard error.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from anonface.images import native
+
+MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+"""Inside or after entropy-coded data; 00 is a stuffed byte, D0-D7 are restarts, FF fills."""
+
+SOI, EOI = b"\xff\xd8", b"\xff\xd9"
+START_OF_SCAN = 0xDA
+SEQUENTIAL = (0xC0, 0xC1)
+WHOLE_SCAN = bytes((0, 63, 0))  # what every scan of a sequential JPEG says; some cameras write something else
+LEFT_OUT = {*range(0xE0, 0xF0), 0xFE}  # metadata and comments, whose faults are none of the picture's
+ALONE = {0xD8, 0x01}  # markers without a length
+
+_FAULT = re.compile(r"Corrupt JPEG data: .*|Premature end of JPEG file")
+_EXTRA = re.compile(r"(\d+) extraneous bytes before marker 0xd9")
+_OF_LIBJPEG = re.compile(r"Corrupt JPEG data: |Premature end of JPEG|Warning: unknown JFIF|Inconsistent progression")
+
+
+class Bare(NamedTuple):
+    """A JPEG without its metadata.
+
+    Args:
+        data: from its start to its end marker.
+        last: the entropy-coded data of its last scan.
+    """
+
+    data: bytes
+    last: bytes
+
+
+def fault(pictures: Iterable[bytes]) -> str | None:
+    """What libjpeg finds wrong with the pixels of JPEGs, or None.
+
+    Bytes of one value between the last scan and the end are not counted: cameras pad so.
+
+    Args:
+        pictures: whole files.
+    """
+    import cv2
+    import numpy as np
+
+    for data in pictures:
+        bare = stripped(data)
+        with native.messages() as lines:
+            try:
+                cv2.imdecode(np.frombuffer(bare.data, np.uint8), cv2.IMREAD_REDUCED_GRAYSCALE_8)
+            except cv2.error:
+                continue  # more pixels than OpenCV decodes
+        native.pass_on([line for line in lines if not _OF_LIBJPEG.search(line)])
+        for line in lines:
+            found, extra = _FAULT.search(line), _EXTRA.search(line)
+            if found and not (extra and len(set(bare.last[-int(extra[1]) :])) == 1):
+                return found.group().strip()
+    return None
+
+
+def stripped(data: bytes) -> Bare:
+    """A JPEG's tables and scans up to its first end marker, and an end marker."""
+    pieces, last, at, sequential = [SOI], b"", 2, False
+    while marker := MARKER.search(data, at):
+        kind, at = marker.group()[1], marker.end()
+        if marker.group() == EOI or at + 2 > len(data):
+            break
+        if kind in ALONE:
+            continue
+        start, at = marker.start(), at + max(struct.unpack_from(">H", data, at)[0], 2)
+        if kind in LEFT_OUT:
+            continue
+        sequential = sequential or kind in SEQUENTIAL
+        segment = data[start:at]
+        if kind != START_OF_SCAN:
+            pieces.append(segment)
+            continue
+        end = MARKER.search(data, at)
+        last = data[at : end.start() if end else len(data)]
+        pieces += [segment[:-3] + WHOLE_SCAN if sequential else segment, last]
+        at += len(last)
+    return Bare(b"".join([*pieces, EOI]), last)
