@@ -45,8 +45,6 @@ from anonface.imagefile import (
     MAX_PIXELS,
     Content,
     Photo,
-    check_folder,
-    check_output,
     encode_photo,
     read_file,
     read_photo,
@@ -55,6 +53,7 @@ from anonface.imagefile import (
 )
 from anonface.journal import Journal, Record
 from anonface.keys import Argon2, Key
+from anonface.paths import COLLISION_HINT, Input, Output, Spared, check_target, refuse_conflicts
 
 if TYPE_CHECKING:
     from anonface.pipeline import Anonymized, Chosen, Engine
@@ -86,7 +85,6 @@ _DECOY = "decoy"
 _EXPECTED = {"anonymize": "", "recover": "anon"}
 _FIELDS = ("stem", "suffix", "mark", "ext")
 DEFAULT_NAME = "{stem}.{mark}{ext}"
-_COLLISION_HINT = "rename one of them, or tell them apart with --name '{stem}{suffix}.{mark}{ext}'"
 _MAGIC = re.compile(r"[*?[]")
 OUT_OF_MEMORY = "out of memory"
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|insufficient memory", re.IGNORECASE)
@@ -256,7 +254,10 @@ class Anonymizing:
 
 @dataclass(frozen=True)
 class Recovering:
-    """How photos are led back; the fields are as in :func:`recover`."""
+    """How photos are led back; the fields are as in :func:`recover`.
+
+    ``spared`` are files that no original may take the name of, under whatever suffix it brings, and no decoy.
+    """
 
     key: Key | Callable[[Header | None], Key]
     engine: Engine | Callable[[str], Engine] = default_engine
@@ -267,6 +268,7 @@ class Recovering:
     faces: Chosen = "all"
     quality: int = QUALITY
     max_pixels: int = MAX_PIXELS
+    spared: Spared = Spared()  # noqa: RUF009 (nothing is spared, and nothing changes that)
 
     def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
         name = _name(source)
@@ -329,7 +331,7 @@ class Recovering:
             target = self._original_target(opened, target)
             return [(target, treated.result.original)]  # type: ignore[attr-defined]
         if treated.verified == "no" and self.original_suffix:
-            target = _checked(_decoy_name(target), opened)
+            target = self._checked(_decoy_name(target), opened)
         return [(target, _encoded(target, opened.decoded, treated.result.pixels, self.quality))]
 
     def _engine(self, header: Header | None) -> Engine:
@@ -349,7 +351,7 @@ class Recovering:
         suffix = opened.contents.suffix
         own = target.with_suffix(suffix)
         if self.original_suffix:
-            return _checked(own, opened)
+            return self._checked(own, opened)
         if _same_format(target.suffix) != _same_format(suffix):
             raise UsageError(
                 f"the sealed original is a {suffix or 'file without a suffix'}, {str(target)!r} names another format",
@@ -357,11 +359,12 @@ class Recovering:
             )
         return target
 
-
-def _checked(target: Path, opened: Opened) -> Path:
-    """A name that was not known when the run was laid out; whether it exists is seen when it is written."""
-    check_target(target, opened.source, overwrite=True)
-    return target
+    def _checked(self, target: Path, opened: Opened) -> Path:
+        """A name that was not known when the run was laid out; whether it exists is seen when it is written."""
+        check_target(target, opened.source, overwrite=True)
+        if target in self.spared:
+            raise OutputError(f"{str(target)!r} is read or written by this very command", "choose another output")
+        return target
 
 
 def _decoy_name(target: Path) -> Path:
@@ -438,6 +441,8 @@ def anonymize(
     task = Anonymizing(
         key, engine, tier, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels
     )
+    named = {"output": target, "sidecar": beside}
+    refuse_conflicts((), [Output(file, what) for what, file in named.items() if file])
     for file in filter(None, (target, beside)):
         check_target(file, _name(photo), overwrite)
     opened = task.open(photo)
@@ -537,9 +542,12 @@ def recover(
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
     without_record = stateless or header is not None
-    task = Recovering(key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels)
     target, beside = _path(output), _path(sidecar)
+    read = [Input(beside, "the sidecar")] if beside else []
+    spared = Spared(file.path for file in read)
+    task = Recovering(key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels, spared)
     if target:
+        refuse_conflicts(read, [Output(target, "output")])
         check_target(target, _name(photo), overwrite)
     opened = task.open(photo, beside)
     if header is not None:
@@ -767,7 +775,7 @@ def plan(
         anonymized = target if direction == "anonymize" else source
         beside = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
         jobs.append(Job(direction, source, target, beside, named))
-    _refuse_collisions(jobs)
+    refuse_conflicts([Input(job.source) for job in jobs], outputs_of(jobs, any_suffix=True), COLLISION_HINT)
     return jobs
 
 
@@ -779,25 +787,6 @@ def journal_folder(paths: Sequence[str], output: str | None) -> Path:
     if _is_pattern(paths[0]):
         return _fixed_part(paths[0])
     return first if first.is_dir() else first.parent
-
-
-def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
-    """:func:`anonface.imagefile.check_output` for an output whose folders need not be there yet; tries them out.
-
-    Raises:
-        OutputError: it must not or cannot be written.
-    """
-    folder = target.absolute().parent
-    if folder.is_dir():
-        check_folder(folder)
-        check_output(target, [source] if source else [], overwrite)
-        return
-    there = next(place for place in folder.parents if os.path.lexists(place))
-    if not there.is_dir() or os.path.lexists(folder):
-        raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not a folder", "choose another output")
-    check_folder(there)
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not writable", "choose another output")
 
 
 def _is_pattern(path: str) -> bool:
@@ -942,29 +931,18 @@ def existing(job: Job) -> Path | None:
     return next((file for file in candidates if bare in (file, file.with_suffix("")) and file.exists()), None)
 
 
-def _refuse_collisions(jobs: Sequence[Job]) -> None:
-    inputs = {_canonical(job.source): job for job in jobs}
-    stems = {os.path.splitext(place)[0]: job for place, job in inputs.items()}  # noqa: PTH122
-    writers: dict[str, Job] = {}
-    for job in jobs:
-        for file in job.outputs:
-            place = _canonical(file)
-            what, other = "also the output of", writers.get(place)
-            if other is None and inputs.get(place) not in (None, job):
-                what, other = "the input", inputs[place]
-            stem = os.path.splitext(place)[0]  # noqa: PTH122
-            if other is None and job.direction == "recover" and not job.named and stems.get(stem) not in (None, job):
-                what, other = "under its original's suffix perhaps the input", stems[stem]
-            if other is not None:
-                raise UsageError(
-                    f"{str(file)!r}, the output of {str(job.source)!r}, is {what} {str(other.source)!r}",
-                    _COLLISION_HINT,
-                )
-            writers[place] = job
-
-
-def _canonical(file: Path) -> str:
-    return os.path.normcase(os.path.realpath(file))
+def outputs_of(jobs: Sequence[Job], any_suffix: bool = False) -> list[Output]:
+    """What the jobs write; ``any_suffix`` where the originals of recovered photos may bring suffixes of their own."""
+    return [
+        Output(
+            file,
+            f"the output of {str(job.source)!r}",
+            job.source,
+            any_suffix and job.direction == "recover" and not job.named,
+        )
+        for job in jobs
+        for file in job.outputs
+    ]
 
 
 # --- Many photos -----------------------------------------------------------------------------------------------------
