@@ -7,7 +7,6 @@ leaves no file behind.
 from __future__ import annotations
 
 import glob
-import itertools
 import os
 import re
 import string
@@ -40,6 +39,7 @@ from anonface.errors import (
     reason,
     remedy,
 )
+from anonface.folders import Search, fixed_part, is_folder, is_pattern, is_there, matches, search, taken_literally
 from anonface.imagefile import (
     MAX_FILE_BYTES,
     MAX_PIXELS,
@@ -85,7 +85,6 @@ _DECOY = "decoy"
 _EXPECTED = {"anonymize": "", "recover": "anon"}
 _FIELDS = ("stem", "suffix", "mark", "ext")
 DEFAULT_NAME = "{stem}.{mark}{ext}"
-_MAGIC = re.compile(r"[*?[]")
 OUT_OF_MEMORY = "out of memory"
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|insufficient memory", re.IGNORECASE)
 
@@ -759,7 +758,7 @@ def plan(
     """
     template = _template(name or DEFAULT_NAME)
     found = find(paths, direction, recursive)
-    alone = len(paths) == 1 and not Path(paths[0]).is_dir() and not _is_pattern(paths[0])
+    alone = len(paths) == 1 and not is_folder(paths[0]) and not is_pattern(paths[0])
     top = Path(os.path.commonpath([root.absolute() for root, _ in found]))
     jobs = []
     for _, source in found:
@@ -784,50 +783,58 @@ def journal_folder(paths: Sequence[str], output: str | None) -> Path:
     if output is not None:
         return Path(output)
     first = Path(paths[0])
-    if _is_pattern(paths[0]):
-        return _fixed_part(paths[0])
-    return first if first.is_dir() else first.parent
-
-
-def _is_pattern(path: str) -> bool:
-    return bool(_MAGIC.search(path)) and not os.path.lexists(path)
+    if is_pattern(paths[0]):
+        return fixed_part(paths[0])
+    return first if is_folder(first) else first.parent
 
 
 def find(paths: Sequence[str], direction: Direction, recursive: bool) -> list[tuple[Path, Path]]:
     """The photos meant by ``paths``, each once, with the folder that its tree is counted from. See :func:`plan`."""
     found: dict[str, tuple[Path, Path]] = {}
     for path in paths:
-        if _is_pattern(path):
+        if is_pattern(path):
             root, files = _matching(path, direction)
-        elif Path(path).is_dir():
+        elif is_folder(path):
             root, files = Path(path), _inside(Path(path), direction, recursive)
         else:
             root, files = Path(path).parent, [Path(path)]
         if not files:
-            left = passed_over([path], direction, recursive)
-            what = f"{'matches' if _is_pattern(path) else 'holds'} no photo to {direction}"
-            deeper = not _is_pattern(path) and not recursive and _inside(Path(path), direction, recursive=True)
-            raise UsageError(
-                f"{path!r} {what}{left and f': {in_words(left)}'}",
-                "--recursive looks into the folders of a folder" if deeper else "",
-            )
+            raise _nothing_found(path, direction, recursive)
         for file in files:
             found.setdefault(os.path.realpath(file), (root, file))
     return list(found.values())
 
 
+def _nothing_found(path: str, direction: Direction, recursive: bool) -> UsageError:
+    """Says what there is instead, and what may help."""
+    left = passed_over([path], direction, recursive)
+    pattern = is_pattern(path)
+    hint = ""
+    if pattern and (literal := taken_literally(path)):
+        hint = f"brackets, * and ? stand for others; to take them as they are: {literal!r}"
+    elif not pattern and not recursive and _inside(Path(path), direction, recursive=True):
+        hint = "--recursive looks into the folders of a folder"
+    what = f"{path!r} {'matches' if pattern else 'holds'} no photo to {direction}"
+    return UsageError(f"{what}: {in_words(left)}" if left else what, hint)
+
+
 def _matching(pattern: str, direction: Direction) -> tuple[Path, list[Path]]:
-    taken = [file for file in _matches(pattern) if direction == "recover" or not _mark(file)]
-    return _fixed_part(pattern), taken
+    taken = [file for file in matches(pattern).files if direction == "recover" or not _mark(file)]
+    return fixed_part(pattern), taken
 
 
-def _matches(pattern: str) -> list[Path]:
-    files = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (Path.glob shows hidden files)
-    return [file for file in files if file.is_file()]
+def folders_left_out(paths: Sequence[str], recursive: bool) -> tuple[list[Path], list[Path]]:
+    """The links to folders among ``paths`` that lead where a search has been already, and folders that none can read.
 
-
-def _fixed_part(pattern: str) -> Path:
-    return Path(*itertools.takewhile(lambda part: not _MAGIC.search(part), Path(pattern).parts))
+    Each real folder is searched once, under its own name where that lies in the tree.
+    """
+    found = Search()
+    for path in paths:
+        if is_pattern(path):
+            found += matches(path)
+        elif is_folder(path):
+            found += search(path, recursive)
+    return found.again, found.unreadable
 
 
 def passed_over(paths: Sequence[str], direction: Direction, recursive: bool) -> dict[str, int]:
@@ -838,10 +845,10 @@ def passed_over(paths: Sequence[str], direction: Direction, recursive: bool) -> 
     """
     left: dict[str, str] = {}
     for path in paths:
-        if _is_pattern(path):
-            files, taken = _matches(path), _matching(path, direction)[1]
-        elif Path(path).is_dir():
-            files, taken = _files(path, recursive), _inside(Path(path), direction, recursive)
+        if is_pattern(path):
+            files, taken = matches(path).files, _matching(path, direction)[1]
+        elif is_folder(path):
+            files, taken = search(path, recursive).files, _inside(Path(path), direction, recursive)
         else:
             continue
         for file in set(files) - set(taken):
@@ -866,17 +873,8 @@ def in_words(left: Mapping[str, int]) -> str:
 
 
 def _inside(folder: Path, direction: Direction, recursive: bool) -> list[Path]:
-    files = _files(folder, recursive)
+    files = search(folder, recursive).files
     return [file for file in files if file.suffix.lower() in SEARCHED and _mark(file) == _EXPECTED[direction]]
-
-
-def _files(folder: str | Path, recursive: bool) -> list[Path]:
-    """All but the hidden ones."""
-    files = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if recursive and not name.startswith("."))
-        files += [Path(parent, name) for name in sorted(names) if not name.startswith(".")]
-    return files
 
 
 def _mark(file: Path) -> str:
@@ -919,16 +917,16 @@ def _place(chosen: str | None, alone: bool, branch: Path, name: str) -> Path | N
 
 
 def _is_folder(chosen: str) -> bool:
-    return Path(chosen).is_dir() or chosen.endswith(("/", os.sep))
+    return is_folder(chosen) or chosen.endswith(("/", os.sep))
 
 
 def existing(job: Job) -> Path | None:
     """The job's result, if it is there; a recovered photo's suffix may be its original's."""
     if job.direction == "anonymize" or job.named:
-        return job.target if job.target.exists() else None
+        return job.target if is_there(job.target) else None
     bare = job.target.with_suffix("")
     candidates = (bare, job.target, *sorted(bare.parent.glob(f"{glob.escape(bare.name)}.*")))
-    return next((file for file in candidates if bare in (file, file.with_suffix("")) and file.exists()), None)
+    return next((file for file in candidates if bare in (file, file.with_suffix("")) and is_there(file)), None)
 
 
 def outputs_of(jobs: Sequence[Job], any_suffix: bool = False) -> list[Output]:

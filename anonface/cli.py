@@ -58,6 +58,7 @@ ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
+MOST_FOLDERS = 4  # named of those that a search skips
 ATTRIBUTES = ("sex", "age", "tone")  # which the key leaves alone unless told otherwise; models.identity's CONDITIONS
 EFFORTS = {"fast": 0, "balanced": 20, "best": 40}  # refinement steps
 QUICK_PHOTOS, QUICK_KEYS, QUICK_RECOVER_KEYS = 40, 2, 1  # of an evaluation in half an hour
@@ -996,12 +997,20 @@ def _may_fare_better(outcome: Outcome, overwrite: bool) -> bool:
 
 def _passed_over(ctx: typer.Context, direction: Direction = "anonymize") -> dict[str, int]:
     """Say how many files of the folders named are not taken, and return how many of which suffix."""
-    from anonface.batch import in_words, passed_over
+    from anonface.batch import folders_left_out, in_words, passed_over
 
-    found = passed_over(ctx.params["paths"], direction, ctx.params["recursive"])
+    paths, recursive = ctx.params["paths"], ctx.params["recursive"]
+    for (what, why), folders in zip(_FOLDERS, folders_left_out(paths, recursive), strict=True):
+        if folders:
+            named = ", ".join(map(str, folders[:MOST_FOLDERS])) + ", ..." * (len(folders) > MOST_FOLDERS)
+            _say(f"anonface: {what}: {_count(len(folders), 'folder')} skipped, {why}: {named}")
+    found = passed_over(paths, direction, recursive)
     if found:
         _say(f"anonface: note: {in_words(found)}")
     return found
+
+
+_FOLDERS = (("note", "searched already by another name"), ("warning", "not readable"))
 
 
 def _journal_place(ctx: typer.Context) -> Path:
@@ -1530,6 +1539,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
+    from anonface.folders import is_folder, is_there
     from anonface.imagefile import check_output
     from anonface.paths import Output, refuse_conflicts
 
@@ -1559,8 +1569,8 @@ def evaluate(
             "name a folder of photos, or --synthetic N" + (", not both" if folder else ""),
             "for example: evaluate album",
         )
-    if folder and not folder.is_dir():
-        what = "is a file" if folder.exists() else "is not there"
+    if folder and not is_folder(folder):
+        what = "is a file" if is_there(folder) else "is not there"
         raise UsageError(f"{str(folder)!r} {what}; photos lie in a folder", "for example: evaluate album")
     from anonface.evaluation import embedders
     from anonface.evaluation import report as reports
@@ -1802,6 +1812,7 @@ def audit(
     """Attack what anonymize makes of your own photos, without the key: exit code 3 when an attack succeeds."""
     import tempfile
 
+    from anonface.folders import is_folder
     from anonface.imagefile import check_output, write_atomic
     from anonface.paths import Output, refuse_conflicts
 
@@ -1811,7 +1822,7 @@ def audit(
         read = [*_photos_in(folder, "a photo of the folder"), *KeySource(key_file, None, False).files()]
         refuse_conflicts([*read, *_model_files(own)], [Output(report, "--report")])
         check_output(report, overwrite=overwrite)
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UsageError(f"{str(folder)!r} is not a folder of photos")
     key = _key_of_file(key_file, None, strict=False) if key_file else None
     from rich.console import Console

@@ -6,6 +6,7 @@ Files are told apart by device and inode, so links and other spellings of a name
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -126,6 +127,9 @@ def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
         if not there.is_dir() or os.path.lexists(folder):
             what = f"{str(there)!r} is not a folder"
             raise OutputError(f"{str(target)!r} cannot be written: {what}", "choose another output")
+        longest = os.pathconf(there, "PC_NAME_MAX") if hasattr(os, "pathconf") else 0
+        if longest and any(len(os.fsencode(part)) > longest for part in target.absolute().relative_to(there).parts):
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         check_folder(there)
         if not os.access(there, os.W_OK | os.X_OK):
             what = f"{str(there)!r} is not writable"

@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "deepcolour": {"errors"},
     "imagefile": {"errors", "metadata", "deepcolour"},
     "paths": {"errors", "imagefile"},
+    "folders": set(),
     "journal": {"errors"},
     "conversion": {"errors"},
     "download": {"errors"},
