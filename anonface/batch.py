@@ -29,7 +29,6 @@ from anonface.errors import (
     AnonfaceError,
     ContainerError,
     DeviceError,
-    ImageError,
     LimitError,
     NoFaceError,
     OutputError,
@@ -54,6 +53,7 @@ from anonface.imagefile import (
 from anonface.journal import Journal, Record
 from anonface.keys import Argon2, Key
 from anonface.paths import COLLISION_HINT, Input, Output, Spared, check_target, refuse_conflicts
+from anonface.sources import Source, is_file, name_of, open_source, read_source
 
 if TYPE_CHECKING:
     from anonface.pipeline import Anonymized, Chosen, Engine
@@ -162,7 +162,7 @@ class Result(Protocol):
 class Task(Protocol):
     """What is done to every photo of a run, in steps: files are read and written beside the device's work."""
 
-    def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
+    def open(self, source: Source, sidecar: Path | None = None) -> Opened:
         """Read a photo. Runs in any thread."""
         ...
 
@@ -196,14 +196,14 @@ class Anonymizing:
     keep_metadata: bool = False
     max_pixels: int = MAX_PIXELS
 
-    def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
+    def open(self, source: Source, sidecar: Path | None = None) -> Opened:
         data, photo = open_photo(source, self.max_pixels)
         if self.seal == "face" and photo.deep is not None:
             raise UsageError(
-                f"{str(source)!r} has 16 bits a channel, of which --seal face keeps 8",
+                f"{_called(source)!r} has 16 bits a channel, of which --seal face keeps 8",
                 "--seal file brings all of it back",
             )
-        name = _name(source)
+        name = name_of(source)
         if name and _mark(name) == "anon":
             photo = replace(photo, notes=(*photo.notes, "it is named like a photo that was anonymized before"))
         return Opened(name, data if self.seal == "file" else b"", photo)
@@ -231,7 +231,7 @@ class Anonymizing:
             return [(target, image)]
         header: Header = treated.result.header  # type: ignore[attr-defined]
         if self.seal == "file":
-            suffix = opened.source.suffix if opened.source else ""
+            suffix = opened.source.suffix if opened.source else SUFFIXES.get(photo.format, f".{photo.format}")
             contents = sealing.of_file(opened.data, suffix, carriers.picture_digest(image))
             record = sealing.seal(header, self.key, contents)
         elif self.seal == "face":
@@ -269,18 +269,18 @@ class Recovering:
     max_pixels: int = MAX_PIXELS
     spared: Spared = Spared()  # noqa: RUF009 (nothing is spared, and nothing changes that)
 
-    def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
-        name = _name(source)
-        if name is None or self.stateless:
+    def open(self, source: Source, sidecar: Path | None = None) -> Opened:
+        name, called = name_of(source), _called(source)
+        if self.stateless or not is_file(source):
             data, seen = open_photo(source, self.max_pixels)
-            if name and _needs_record(data):
+            if _needs_record(data):
                 raise UsageError(
-                    f"{str(name)!r} was anonymized without --stateless, and key and pixels are not enough",
+                    f"{called!r} was anonymized without --stateless, and key and pixels are not enough",
                     "leave --stateless out",
                 )
             return Opened(name, b"", seen)
-        data = read_file(name)
-        record = read_record(name, data, sidecar)
+        data = read_source(source)
+        record = read_record(called, data, sidecar)
         header = container.decode(record)
         contents = NOTHING
         verified: Verified = "yes" if header.seal else "unknown"
@@ -292,7 +292,7 @@ class Recovering:
             verified = "no"
         photo = None
         if contents.tier != "file" or self.unsealed:
-            photo = read_photo(data, self.max_pixels, str(name))
+            photo = read_photo(data, self.max_pixels, str(name or ""))
         elif not sidecar:
             sealing.check_picture(contents, carriers.picture_digest(data))
         return Opened(name, b"", photo, header, contents, verified)
@@ -390,7 +390,7 @@ def _same_format(suffix: str) -> str:
 
 
 def anonymize(
-    photo: Pixels | str | Path,
+    photo: Source,
     key: Key,
     output: str | Path | None = None,
     *,
@@ -411,12 +411,12 @@ def anonymize(
     """Make everybody in a photo somebody else.
 
     Args:
-        photo: [H, W, 3] uint8 RGB, or a file.
+        photo: a file (its path, its bytes, or open in binary mode), or pixels: [H, W, 3] uint8 RGB, or a PIL image.
         key: decides who they become.
         output: the file to write; its suffix (.png, .webp, .jpg) says how. None writes nothing.
         engine: an engine, or what gives one when the photo has been read.
         seal: what is stored, encrypted: the whole original "file" (the default), the "face" pixels alone, or "none".
-            Of an array, which is no file, the face pixels.
+            Of an array or a PIL image, which are no files, the face pixels.
         consistent: the same person becomes the same other person in every photo under this key.
         stateless: write no record, so that pixels and key alone lead back; implies ``consistent``.
         boxes: (x, y, w, h) in pixels of faces that the detector misses.
@@ -436,14 +436,14 @@ def anonymize(
         AnonfaceError: one of its kinds, see :mod:`anonface.errors`.
     """
     target, beside = _path(output), _path(sidecar)
-    tier = chosen_tier(seal, target, stateless, array=isinstance(photo, np.ndarray))
+    tier = chosen_tier(seal, target, stateless, array=not is_file(photo))
     task = Anonymizing(
         key, engine, tier, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels
     )
     named = {"output": target, "sidecar": beside}
     refuse_conflicts((), [Output(file, what) for what, file in named.items() if file])
     for file in filter(None, (target, beside)):
-        check_target(file, _name(photo), overwrite)
+        check_target(file, name_of(photo), overwrite)
     opened = task.open(photo)
     treated = task.treat(opened)
     if target:
@@ -501,7 +501,7 @@ class Recovered:
 
 
 def recover(
-    photo: Pixels | str | Path,
+    photo: Source,
     key: Key | Callable[[Header | None], Key],
     output: str | Path | None = None,
     *,
@@ -520,11 +520,11 @@ def recover(
     """Lead an anonymized photo back, by the best that its record offers.
 
     Args:
-        photo: [H, W, 3] uint8 RGB, or a file.
+        photo: a file or pixels, as in :func:`anonymize`.
         key: the one it was anonymized under, or what gives it once the header is known.
         output: the file to write; None writes nothing. A sealed original is written as it was, byte for byte.
         engine: an engine, or what gives that of a record's backend when the networks are needed.
-        header: what :func:`anonymize` returned. An array without one is recovered from pixels and key alone.
+        header: what :func:`anonymize` returned. Pixels without one are recovered by themselves and the key alone.
         sidecar: the file that holds the record of a photo file: a sidecar, or an image.
         unsealed: let the networks lead back, whatever is sealed. Where nothing is, a wrong key leads to some other
             plausible person, and nobody can tell.
@@ -547,7 +547,7 @@ def recover(
     task = Recovering(key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels, spared)
     if target:
         refuse_conflicts(read, [Output(target, "output")])
-        check_target(target, _name(photo), overwrite)
+        check_target(target, name_of(photo), overwrite)
     opened = task.open(photo, beside)
     if header is not None:
         opened = replace(opened, header=header)
@@ -561,17 +561,22 @@ def recover(
     return result
 
 
-def read_record(source: Path, data: bytes, sidecar: Path | None = None) -> bytes:
+def _called(source: Source) -> str:
+    """What messages call a source."""
+    return str(name_of(source) or "the photo")
+
+
+def read_record(called: str, data: bytes, sidecar: Path | None = None) -> bytes:
     """The record of an anonymized photo, from its sidecar when one is named; not yet decoded.
 
     Args:
-        source: the photo's name, for messages.
+        called: the photo's name, for messages.
         data: its bytes.
 
     Raises:
         ContainerError: there is none, or the file's structure is broken.
     """
-    return carriers.expect(read_file(sidecar) if sidecar else data, str(source))
+    return carriers.expect(read_file(sidecar) if sidecar else data, called)
 
 
 def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
@@ -665,23 +670,9 @@ def _path(file: str | Path | None) -> Path | None:
     return None if file is None else Path(file)
 
 
-def _name(photo: Pixels | str | Path) -> Path | None:
-    return None if isinstance(photo, np.ndarray) else Path(photo)
-
-
-def open_photo(photo: Pixels | str | Path, max_pixels: int = MAX_PIXELS) -> tuple[bytes, Photo]:
-    """The bytes of a file (none of an array) and what they show.
-
-    Raises:
-        ImageError: the file cannot be read or is no photo, or the array is no uint8 [H, W, 3].
-        LimitError: more pixels than allowed.
-    """
-    if isinstance(photo, np.ndarray):
-        if photo.dtype != np.uint8 or photo.ndim != 3 or photo.shape[2] != 3:
-            raise ImageError(f"pixels must be uint8 [H, W, 3], not {photo.dtype} {list(photo.shape)}")
-        return b"", Photo(photo, None, None, "png")
-    data = read_file(photo)
-    return data, read_photo(data, max_pixels, str(photo))
+def open_photo(photo: Source, max_pixels: int = MAX_PIXELS) -> tuple[bytes, Photo]:
+    """:func:`anonface.sources.open_source`."""
+    return open_source(photo, max_pixels)
 
 
 def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int, keep_metadata: bool = False) -> bytes:
