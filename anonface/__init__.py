@@ -6,7 +6,8 @@
     hidden = anonymize("photo.jpg", key, "photo.anon.png")
     recover("photo.anon.png", key, "photo.recovered.jpg")  # the original file, byte for byte
 
-Both take arrays as well; ``Engine`` chooses device, detector and the like, and may be shared between calls.
+Both take a path, a file's bytes, a file opened in binary mode, a PIL image, or an array of pixels. ``Engine`` chooses
+device, detector and the like, and may be shared between calls.
 """
 
 from __future__ import annotations

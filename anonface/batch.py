@@ -7,7 +7,6 @@ leaves no file behind.
 from __future__ import annotations
 
 import glob
-import itertools
 import os
 import re
 import string
@@ -30,7 +29,6 @@ from anonface.errors import (
     AnonfaceError,
     ContainerError,
     DeviceError,
-    ImageError,
     LimitError,
     NoFaceError,
     OutputError,
@@ -40,13 +38,12 @@ from anonface.errors import (
     reason,
     remedy,
 )
+from anonface.folders import Search, fixed_part, is_folder, is_pattern, is_there, matches, search, taken_literally
 from anonface.images import (
     MAX_FILE_BYTES,
     MAX_PIXELS,
     Content,
     Photo,
-    check_folder,
-    check_output,
     encode_photo,
     read_file,
     read_photo,
@@ -55,6 +52,8 @@ from anonface.images import (
 )
 from anonface.journal import Journal, Record
 from anonface.keys import Argon2, Key
+from anonface.paths import COLLISION_HINT, Input, Output, Spared, check_target, refuse_conflicts
+from anonface.sources import Source, is_file, name_of, open_source, read_source
 
 if TYPE_CHECKING:
     from anonface.pipeline import Anonymized, Chosen, Engine
@@ -86,8 +85,6 @@ _DECOY = "decoy"
 _EXPECTED = {"anonymize": "", "recover": "anon"}
 _FIELDS = ("stem", "suffix", "mark", "ext")
 DEFAULT_NAME = "{stem}.{mark}{ext}"
-_COLLISION_HINT = "rename one of them, or tell them apart with --name '{stem}{suffix}.{mark}{ext}'"
-_MAGIC = re.compile(r"[*?[]")
 OUT_OF_MEMORY = "out of memory"
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|insufficient memory", re.IGNORECASE)
 
@@ -165,7 +162,7 @@ class Result(Protocol):
 class Task(Protocol):
     """What is done to every photo of a run, in steps: files are read and written beside the device's work."""
 
-    def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
+    def open(self, source: Source, sidecar: Path | None = None) -> Opened:
         """Read a photo. Runs in any thread."""
         ...
 
@@ -199,14 +196,14 @@ class Anonymizing:
     keep_metadata: bool = False
     max_pixels: int = MAX_PIXELS
 
-    def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
+    def open(self, source: Source, sidecar: Path | None = None) -> Opened:
         data, photo = open_photo(source, self.max_pixels)
         if self.seal == "face" and photo.deep is not None:
             raise UsageError(
-                f"{str(source)!r} has 16 bits a channel, of which --seal face keeps 8",
+                f"{_called(source)!r} has 16 bits a channel, of which --seal face keeps 8",
                 "--seal file brings all of it back",
             )
-        name = _name(source)
+        name = name_of(source)
         if name and _mark(name) == "anon":
             photo = replace(photo, notes=(*photo.notes, "it is named like a photo that was anonymized before"))
         return Opened(name, data if self.seal == "file" else b"", photo)
@@ -234,7 +231,7 @@ class Anonymizing:
             return [(target, image)]
         header: Header = treated.result.header  # type: ignore[attr-defined]
         if self.seal == "file":
-            suffix = opened.source.suffix if opened.source else ""
+            suffix = opened.source.suffix if opened.source else SUFFIXES.get(photo.format, f".{photo.format}")
             contents = sealing.of_file(opened.data, suffix, carriers.picture_digest(image))
             record = sealing.seal(header, self.key, contents)
         elif self.seal == "face":
@@ -256,7 +253,10 @@ class Anonymizing:
 
 @dataclass(frozen=True)
 class Recovering:
-    """How photos are led back; the fields are as in :func:`recover`."""
+    """How photos are led back; the fields are as in :func:`recover`.
+
+    ``spared`` are files that no original may take the name of, under whatever suffix it brings, and no decoy.
+    """
 
     key: Key | Callable[[Header | None], Key]
     engine: Engine | Callable[[str], Engine] = default_engine
@@ -267,19 +267,20 @@ class Recovering:
     faces: Chosen = "all"
     quality: int = QUALITY
     max_pixels: int = MAX_PIXELS
+    spared: Spared = Spared()  # noqa: RUF009 (nothing is spared, and nothing changes that)
 
-    def open(self, source: Pixels | str | Path, sidecar: Path | None = None) -> Opened:
-        name = _name(source)
-        if name is None or self.stateless:
+    def open(self, source: Source, sidecar: Path | None = None) -> Opened:
+        name, called = name_of(source), _called(source)
+        if self.stateless or not is_file(source):
             data, seen = open_photo(source, self.max_pixels)
-            if name and _needs_record(data):
+            if _needs_record(data):
                 raise UsageError(
-                    f"{str(name)!r} was anonymized without --stateless, and key and pixels are not enough",
+                    f"{called!r} was anonymized without --stateless, and key and pixels are not enough",
                     "leave --stateless out",
                 )
             return Opened(name, b"", seen)
-        data = read_file(name)
-        record = read_record(name, data, sidecar)
+        data = read_source(source)
+        record = read_record(called, data, sidecar)
         header = container.decode(record)
         contents = NOTHING
         verified: Verified = "yes" if header.seal else "unknown"
@@ -291,7 +292,7 @@ class Recovering:
             verified = "no"
         photo = None
         if contents.tier != "file" or self.unsealed:
-            photo = read_photo(data, self.max_pixels, str(name))
+            photo = read_photo(data, self.max_pixels, str(name or ""))
         elif not sidecar:
             sealing.check_picture(contents, carriers.picture_digest(data))
         return Opened(name, b"", photo, header, contents, verified)
@@ -329,7 +330,7 @@ class Recovering:
             target = self._original_target(opened, target)
             return [(target, treated.result.original)]  # type: ignore[attr-defined]
         if treated.verified == "no" and self.original_suffix:
-            target = _checked(_decoy_name(target), opened)
+            target = self._checked(_decoy_name(target), opened)
         return [(target, _encoded(target, opened.decoded, treated.result.pixels, self.quality))]
 
     def _engine(self, header: Header | None) -> Engine:
@@ -349,7 +350,7 @@ class Recovering:
         suffix = opened.contents.suffix
         own = target.with_suffix(suffix)
         if self.original_suffix:
-            return _checked(own, opened)
+            return self._checked(own, opened)
         if _same_format(target.suffix) != _same_format(suffix):
             raise UsageError(
                 f"the sealed original is a {suffix or 'file without a suffix'}, {str(target)!r} names another format",
@@ -357,11 +358,12 @@ class Recovering:
             )
         return target
 
-
-def _checked(target: Path, opened: Opened) -> Path:
-    """A name that was not known when the run was laid out; whether it exists is seen when it is written."""
-    check_target(target, opened.source, overwrite=True)
-    return target
+    def _checked(self, target: Path, opened: Opened) -> Path:
+        """A name that was not known when the run was laid out; whether it exists is seen when it is written."""
+        check_target(target, opened.source, overwrite=True)
+        if target in self.spared:
+            raise OutputError(f"{str(target)!r} is read or written by this very command", "choose another output")
+        return target
 
 
 def _decoy_name(target: Path) -> Path:
@@ -388,7 +390,7 @@ def _same_format(suffix: str) -> str:
 
 
 def anonymize(
-    photo: Pixels | str | Path,
+    photo: Source,
     key: Key,
     output: str | Path | None = None,
     *,
@@ -409,12 +411,12 @@ def anonymize(
     """Make everybody in a photo somebody else.
 
     Args:
-        photo: [H, W, 3] uint8 RGB, or a file.
+        photo: a file (its path, its bytes, or open in binary mode), or pixels: [H, W, 3] uint8 RGB, or a PIL image.
         key: decides who they become.
         output: the file to write; its suffix (.png, .webp, .jpg) says how. None writes nothing.
         engine: an engine, or what gives one when the photo has been read.
         seal: what is stored, encrypted: the whole original "file" (the default), the "face" pixels alone, or "none".
-            Of an array, which is no file, the face pixels.
+            Of an array or a PIL image, which are no files, the face pixels.
         consistent: the same person becomes the same other person in every photo under this key.
         stateless: write no record, so that pixels and key alone lead back; implies ``consistent``.
         boxes: (x, y, w, h) in pixels of faces that the detector misses.
@@ -434,12 +436,14 @@ def anonymize(
         AnonfaceError: one of its kinds, see :mod:`anonface.errors`.
     """
     target, beside = _path(output), _path(sidecar)
-    tier = chosen_tier(seal, target, stateless, array=isinstance(photo, np.ndarray))
+    tier = chosen_tier(seal, target, stateless, array=not is_file(photo))
     task = Anonymizing(
         key, engine, tier, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels
     )
+    named = {"output": target, "sidecar": beside}
+    refuse_conflicts((), [Output(file, what) for what, file in named.items() if file])
     for file in filter(None, (target, beside)):
-        check_target(file, _name(photo), overwrite)
+        check_target(file, name_of(photo), overwrite)
     opened = task.open(photo)
     treated = task.treat(opened)
     if target:
@@ -497,7 +501,7 @@ class Recovered:
 
 
 def recover(
-    photo: Pixels | str | Path,
+    photo: Source,
     key: Key | Callable[[Header | None], Key],
     output: str | Path | None = None,
     *,
@@ -516,11 +520,11 @@ def recover(
     """Lead an anonymized photo back, by the best that its record offers.
 
     Args:
-        photo: [H, W, 3] uint8 RGB, or a file.
+        photo: a file or pixels, as in :func:`anonymize`.
         key: the one it was anonymized under, or what gives it once the header is known.
         output: the file to write; None writes nothing. A sealed original is written as it was, byte for byte.
         engine: an engine, or what gives that of a record's backend when the networks are needed.
-        header: what :func:`anonymize` returned. An array without one is recovered from pixels and key alone.
+        header: what :func:`anonymize` returned. Pixels without one are recovered by themselves and the key alone.
         sidecar: the file that holds the record of a photo file: a sidecar, or an image.
         unsealed: let the networks lead back, whatever is sealed. Where nothing is, a wrong key leads to some other
             plausible person, and nobody can tell.
@@ -537,10 +541,13 @@ def recover(
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
     without_record = stateless or header is not None
-    task = Recovering(key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels)
     target, beside = _path(output), _path(sidecar)
+    read = [Input(beside, "the sidecar")] if beside else []
+    spared = Spared(file.path for file in read)
+    task = Recovering(key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels, spared)
     if target:
-        check_target(target, _name(photo), overwrite)
+        refuse_conflicts(read, [Output(target, "output")])
+        check_target(target, name_of(photo), overwrite)
     opened = task.open(photo, beside)
     if header is not None:
         opened = replace(opened, header=header)
@@ -554,17 +561,22 @@ def recover(
     return result
 
 
-def read_record(source: Path, data: bytes, sidecar: Path | None = None) -> bytes:
+def _called(source: Source) -> str:
+    """What messages call a source."""
+    return str(name_of(source) or "the photo")
+
+
+def read_record(called: str, data: bytes, sidecar: Path | None = None) -> bytes:
     """The record of an anonymized photo, from its sidecar when one is named; not yet decoded.
 
     Args:
-        source: the photo's name, for messages.
+        called: the photo's name, for messages.
         data: its bytes.
 
     Raises:
         ContainerError: there is none, or the file's structure is broken.
     """
-    return carriers.expect(read_file(sidecar) if sidecar else data, str(source))
+    return carriers.expect(read_file(sidecar) if sidecar else data, called)
 
 
 def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
@@ -658,23 +670,9 @@ def _path(file: str | Path | None) -> Path | None:
     return None if file is None else Path(file)
 
 
-def _name(photo: Pixels | str | Path) -> Path | None:
-    return None if isinstance(photo, np.ndarray) else Path(photo)
-
-
-def open_photo(photo: Pixels | str | Path, max_pixels: int = MAX_PIXELS) -> tuple[bytes, Photo]:
-    """The bytes of a file (none of an array) and what they show.
-
-    Raises:
-        ImageError: the file cannot be read or is no photo, or the array is no uint8 [H, W, 3].
-        LimitError: more pixels than allowed.
-    """
-    if isinstance(photo, np.ndarray):
-        if photo.dtype != np.uint8 or photo.ndim != 3 or photo.shape[2] != 3:
-            raise ImageError(f"pixels must be uint8 [H, W, 3], not {photo.dtype} {list(photo.shape)}")
-        return b"", Photo(photo, None, None, "png")
-    data = read_file(photo)
-    return data, read_photo(data, max_pixels, str(photo))
+def open_photo(photo: Source, max_pixels: int = MAX_PIXELS) -> tuple[bytes, Photo]:
+    """:func:`anonface.sources.open_source`."""
+    return open_source(photo, max_pixels)
 
 
 def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int, keep_metadata: bool = False) -> bytes:
@@ -751,7 +749,7 @@ def plan(
     """
     template = _template(name or DEFAULT_NAME)
     found = find(paths, direction, recursive)
-    alone = len(paths) == 1 and not Path(paths[0]).is_dir() and not _is_pattern(paths[0])
+    alone = len(paths) == 1 and not is_folder(paths[0]) and not is_pattern(paths[0])
     top = Path(os.path.commonpath([root.absolute() for root, _ in found]))
     jobs = []
     for _, source in found:
@@ -767,7 +765,7 @@ def plan(
         anonymized = target if direction == "anonymize" else source
         beside = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
         jobs.append(Job(direction, source, target, beside, named))
-    _refuse_collisions(jobs)
+    refuse_conflicts([Input(job.source) for job in jobs], outputs_of(jobs, any_suffix=True), COLLISION_HINT)
     return jobs
 
 
@@ -776,69 +774,58 @@ def journal_folder(paths: Sequence[str], output: str | None) -> Path:
     if output is not None:
         return Path(output)
     first = Path(paths[0])
-    if _is_pattern(paths[0]):
-        return _fixed_part(paths[0])
-    return first if first.is_dir() else first.parent
-
-
-def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
-    """:func:`anonface.images.check_output` for an output whose folders need not be there yet; tries them out.
-
-    Raises:
-        OutputError: it must not or cannot be written.
-    """
-    folder = target.absolute().parent
-    if folder.is_dir():
-        check_folder(folder)
-        check_output(target, [source] if source else [], overwrite)
-        return
-    there = next(place for place in folder.parents if os.path.lexists(place))
-    if not there.is_dir() or os.path.lexists(folder):
-        raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not a folder", "choose another output")
-    check_folder(there)
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise OutputError(f"{str(target)!r} cannot be written: {str(there)!r} is not writable", "choose another output")
-
-
-def _is_pattern(path: str) -> bool:
-    return bool(_MAGIC.search(path)) and not os.path.lexists(path)
+    if is_pattern(paths[0]):
+        return fixed_part(paths[0])
+    return first if is_folder(first) else first.parent
 
 
 def find(paths: Sequence[str], direction: Direction, recursive: bool) -> list[tuple[Path, Path]]:
     """The photos meant by ``paths``, each once, with the folder that its tree is counted from. See :func:`plan`."""
     found: dict[str, tuple[Path, Path]] = {}
     for path in paths:
-        if _is_pattern(path):
+        if is_pattern(path):
             root, files = _matching(path, direction)
-        elif Path(path).is_dir():
+        elif is_folder(path):
             root, files = Path(path), _inside(Path(path), direction, recursive)
         else:
             root, files = Path(path).parent, [Path(path)]
         if not files:
-            left = passed_over([path], direction, recursive)
-            what = f"{'matches' if _is_pattern(path) else 'holds'} no photo to {direction}"
-            deeper = not _is_pattern(path) and not recursive and _inside(Path(path), direction, recursive=True)
-            raise UsageError(
-                f"{path!r} {what}{left and f': {in_words(left)}'}",
-                "--recursive looks into the folders of a folder" if deeper else "",
-            )
+            raise _nothing_found(path, direction, recursive)
         for file in files:
             found.setdefault(os.path.realpath(file), (root, file))
     return list(found.values())
 
 
+def _nothing_found(path: str, direction: Direction, recursive: bool) -> UsageError:
+    """Says what there is instead, and what may help."""
+    left = passed_over([path], direction, recursive)
+    pattern = is_pattern(path)
+    hint = ""
+    if pattern and (literal := taken_literally(path)):
+        hint = f"brackets, * and ? stand for others; to take them as they are: {literal!r}"
+    elif not pattern and not recursive and _inside(Path(path), direction, recursive=True):
+        hint = "--recursive looks into the folders of a folder"
+    what = f"{path!r} {'matches' if pattern else 'holds'} no photo to {direction}"
+    return UsageError(f"{what}: {in_words(left)}" if left else what, hint)
+
+
 def _matching(pattern: str, direction: Direction) -> tuple[Path, list[Path]]:
-    taken = [file for file in _matches(pattern) if direction == "recover" or not _mark(file)]
-    return _fixed_part(pattern), taken
+    taken = [file for file in matches(pattern).files if direction == "recover" or not _mark(file)]
+    return fixed_part(pattern), taken
 
 
-def _matches(pattern: str) -> list[Path]:
-    files = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (Path.glob shows hidden files)
-    return [file for file in files if file.is_file()]
+def folders_left_out(paths: Sequence[str], recursive: bool) -> tuple[list[Path], list[Path]]:
+    """The links to folders among ``paths`` that lead where a search has been already, and folders that none can read.
 
-
-def _fixed_part(pattern: str) -> Path:
-    return Path(*itertools.takewhile(lambda part: not _MAGIC.search(part), Path(pattern).parts))
+    Each real folder is searched once, under its own name where that lies in the tree.
+    """
+    found = Search()
+    for path in paths:
+        if is_pattern(path):
+            found += matches(path)
+        elif is_folder(path):
+            found += search(path, recursive)
+    return found.again, found.unreadable
 
 
 def passed_over(paths: Sequence[str], direction: Direction, recursive: bool) -> dict[str, int]:
@@ -849,10 +836,10 @@ def passed_over(paths: Sequence[str], direction: Direction, recursive: bool) -> 
     """
     left: dict[str, str] = {}
     for path in paths:
-        if _is_pattern(path):
-            files, taken = _matches(path), _matching(path, direction)[1]
-        elif Path(path).is_dir():
-            files, taken = _files(path, recursive), _inside(Path(path), direction, recursive)
+        if is_pattern(path):
+            files, taken = matches(path).files, _matching(path, direction)[1]
+        elif is_folder(path):
+            files, taken = search(path, recursive).files, _inside(Path(path), direction, recursive)
         else:
             continue
         for file in set(files) - set(taken):
@@ -877,17 +864,8 @@ def in_words(left: Mapping[str, int]) -> str:
 
 
 def _inside(folder: Path, direction: Direction, recursive: bool) -> list[Path]:
-    files = _files(folder, recursive)
+    files = search(folder, recursive).files
     return [file for file in files if file.suffix.lower() in SEARCHED and _mark(file) == _EXPECTED[direction]]
-
-
-def _files(folder: str | Path, recursive: bool) -> list[Path]:
-    """All but the hidden ones."""
-    files = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if recursive and not name.startswith("."))
-        files += [Path(parent, name) for name in sorted(names) if not name.startswith(".")]
-    return files
 
 
 def _mark(file: Path) -> str:
@@ -930,41 +908,30 @@ def _place(chosen: str | None, alone: bool, branch: Path, name: str) -> Path | N
 
 
 def _is_folder(chosen: str) -> bool:
-    return Path(chosen).is_dir() or chosen.endswith(("/", os.sep))
+    return is_folder(chosen) or chosen.endswith(("/", os.sep))
 
 
 def existing(job: Job) -> Path | None:
     """The job's result, if it is there; a recovered photo's suffix may be its original's."""
     if job.direction == "anonymize" or job.named:
-        return job.target if job.target.exists() else None
+        return job.target if is_there(job.target) else None
     bare = job.target.with_suffix("")
     candidates = (bare, job.target, *sorted(bare.parent.glob(f"{glob.escape(bare.name)}.*")))
-    return next((file for file in candidates if bare in (file, file.with_suffix("")) and file.exists()), None)
+    return next((file for file in candidates if bare in (file, file.with_suffix("")) and is_there(file)), None)
 
 
-def _refuse_collisions(jobs: Sequence[Job]) -> None:
-    inputs = {_canonical(job.source): job for job in jobs}
-    stems = {os.path.splitext(place)[0]: job for place, job in inputs.items()}  # noqa: PTH122
-    writers: dict[str, Job] = {}
-    for job in jobs:
-        for file in job.outputs:
-            place = _canonical(file)
-            what, other = "also the output of", writers.get(place)
-            if other is None and inputs.get(place) not in (None, job):
-                what, other = "the input", inputs[place]
-            stem = os.path.splitext(place)[0]  # noqa: PTH122
-            if other is None and job.direction == "recover" and not job.named and stems.get(stem) not in (None, job):
-                what, other = "under its original's suffix perhaps the input", stems[stem]
-            if other is not None:
-                raise UsageError(
-                    f"{str(file)!r}, the output of {str(job.source)!r}, is {what} {str(other.source)!r}",
-                    _COLLISION_HINT,
-                )
-            writers[place] = job
-
-
-def _canonical(file: Path) -> str:
-    return os.path.normcase(os.path.realpath(file))
+def outputs_of(jobs: Sequence[Job], any_suffix: bool = False) -> list[Output]:
+    """What the jobs write; ``any_suffix`` where the originals of recovered photos may bring suffixes of their own."""
+    return [
+        Output(
+            file,
+            f"the output of {str(job.source)!r}",
+            job.source,
+            any_suffix and job.direction == "recover" and not job.named,
+        )
+        for job in jobs
+        for file in job.outputs
+    ]
 
 
 # --- Many photos -----------------------------------------------------------------------------------------------------

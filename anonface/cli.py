@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from anonface.evaluation.trials import Plan
     from anonface.journal import Journal, Terms
     from anonface.keys import Argon2, Key
+    from anonface.paths import Input, Spared
     from anonface.pipeline import Chosen, Engine, Watch
     from anonface.weights import Status
 
@@ -57,6 +58,7 @@ ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
+MOST_FOLDERS = 4  # named of those that a search skips
 ATTRIBUTES = ("sex", "age", "tone")  # which the key leaves alone unless told otherwise; models.identity's CONDITIONS
 EFFORTS = {"fast": 0, "balanced": 20, "best": 40}  # refinement steps
 QUICK_PHOTOS, QUICK_KEYS, QUICK_RECOVER_KEYS = 40, 2, 1  # of an evaluation in half an hour
@@ -82,6 +84,9 @@ KeyFile = Annotated[
 PassphraseFile = Annotated[
     Path | None,
     typer.Option(readable=False, help="File holding the passphrase; else ANONFACE_PASSPHRASE, else a prompt."),
+]
+WeakPassphrase = Annotated[
+    bool, typer.Option("--weak-passphrase", help="Take a passphrase that is short or common, and soon guessed.")
 ]
 StrictKeys = Annotated[bool, typer.Option("--strict-keys", help="Refuse a key file that others can read.")]
 Sidecar = Annotated[
@@ -265,12 +270,15 @@ def keygen(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The key file to make; never replaced.")],
     passphrase: Annotated[bool, typer.Option("--passphrase", help="Wrap the key in a passphrase, asked for.")] = False,
     passphrase_file: PassphraseFile = None,
+    weak_passphrase: WeakPassphrase = False,
 ) -> None:
     """Make a key file, readable by you alone."""
     from anonface.keys import Key, write_key_file
+    from anonface.paths import Output, refuse_conflicts
 
+    refuse_conflicts(KeySource(None, passphrase_file, False).files(), [Output(file, "the key file")])
     secret = _passphrase(passphrase_file, twice=True) if passphrase or passphrase_file else None
-    write_key_file(file, Key.generate(), secret)
+    write_key_file(file, Key.generate(), secret, weak_passphrase)
     _say(f"anonface: made {file}; without it no photo made under it leads back")
 
 
@@ -280,16 +288,26 @@ def _passphrase(file: Path | None, *, twice: bool = False, option: str = "--pass
     Raises:
         KeyFileError: none of them has one.
     """
-    if file:
-        try:
-            text = file.read_text("utf-8").removesuffix("\n").removesuffix("\r")
-        except (OSError, UnicodeDecodeError) as error:
-            raise KeyFileError(f"the passphrase file {file} cannot be read: {error}") from error
-    else:
-        text = os.environ.get("ANONFACE_PASSPHRASE") or _asked(twice, option)
+    text = _passphrase_in(file) if file else os.environ.get("ANONFACE_PASSPHRASE") or _asked(twice, option)
     if not text:
         raise KeyFileError("the passphrase is empty")
     return text
+
+
+def _passphrase_in(file: Path) -> str:
+    """All that a file holds, save a byte order mark and the end of its last line."""
+    from anonface import passphrases
+
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(passphrases.MAX_FILE + 1)
+        if len(data) > passphrases.MAX_FILE:
+            raise KeyFileError(f"it has more than {passphrases.MAX_FILE >> 10} KiB", "name a file of one line")
+        return passphrases.text_of(data).removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise KeyFileError(f"the passphrase file {str(file)!r} cannot be read: {error.strerror}") from error
+    except KeyFileError as error:
+        raise KeyFileError(f"the passphrase file {str(file)!r}: {error.message}", error.hint) from error
 
 
 def _asked(twice: bool, option: str) -> str:
@@ -300,7 +318,7 @@ def _asked(twice: bool, option: str) -> str:
 
 
 def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool, option: str = "--passphrase-file") -> Key:
-    from anonface.keys import MAX_KEY_FILE, WRAPPED_PREFIX, Key, loose_permissions
+    from anonface.keys import MAX_KEY_FILE, WRAPPED_PREFIX, Key, key_text, loose_permissions
 
     try:
         with file.open("rb") as stream:  # once: it may be a pipe
@@ -312,7 +330,7 @@ def _key_of_file(file: Path, passphrase_file: Path | None, strict: bool, option:
     loose = loose_permissions(file)
     if loose and strict:
         raise KeyFileError(f"key file {str(file)!r} can be read by others", f"chmod 600 {file}")
-    wrapped = data.lstrip().upper().startswith(WRAPPED_PREFIX.encode())
+    wrapped = key_text(data).startswith(WRAPPED_PREFIX)
     try:
         key = Key.from_bytes(data, _passphrase(passphrase_file, option=option) if wrapped else None)
     except KeyFileError as error:
@@ -375,13 +393,17 @@ class Secret:
 
 @dataclass(frozen=True)
 class KeySource:
-    """Where the secret is to be found: paths and switches, nothing secret."""
+    """Where the secret is to be found: paths and switches, nothing secret.
+
+    ``weak`` takes any passphrase, as those of photos that are there already must be.
+    """
 
     key_file: Path | None
     passphrase_file: Path | None
     strict: bool
     stateless: bool = False
     option: str = "--key-file"
+    weak: bool = True
 
     def fresh(self) -> Argon2 | None:
         """How a bare passphrase is stretched, once a run."""
@@ -393,8 +415,10 @@ class KeySource:
         """Read or ask for it.
 
         Raises:
-            KeyFileError: it cannot be had.
+            KeyFileError: it cannot be had, or is too weak.
         """
+        from anonface import passphrases
+
         if self.key_file:
             return Secret(_key_of_file(self.key_file, self.passphrase_file, self.strict), self.option)
         if self.stateless:
@@ -407,7 +431,17 @@ class KeySource:
                 "no key is given",
                 f"{self.option} FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
             )
-        return Secret(None, self.option, _passphrase(self.passphrase_file))
+        passphrase = _passphrase(self.passphrase_file)
+        if not self.weak:
+            passphrases.refuse_weak(passphrase)
+        return Secret(None, self.option, passphrase)
+
+    def files(self) -> list[Input]:
+        """The files that are read for it."""
+        from anonface.paths import Input
+
+        named = {"the key file": self.key_file, "the passphrase file": self.passphrase_file}
+        return [Input(file, role) for role, file in named.items() if file]
 
     def elsewhere(self) -> KeySource:
         """The same for a process with another working directory."""
@@ -428,6 +462,7 @@ def anonymize(
     output: Output = None,
     key_file: KeyFile = None,
     passphrase_file: PassphraseFile = None,
+    weak_passphrase: WeakPassphrase = False,
     strict_keys: StrictKeys = False,
     consistent: Annotated[
         bool, typer.Option("--consistent", help="One person becomes one other person in all photos under the key.")
@@ -489,6 +524,9 @@ def anonymize(
     _check_jpeg(jpeg_quality, jobs)
     if boxes and len(jobs) > 1:
         raise UsageError("--box belongs to one photo", "anonymize that photo alone")
+    keys = KeySource(key_file, passphrase_file, strict_keys, stateless, weak=weak_passphrase)
+    own = _own_settings(free, keep, model, transform, steps, compiled)
+    _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report, "--sheet": sheet})
     if sheet:
         _check_sheet(sheet, overwrite)
     tiers = [batch.chosen_tier(seal, job.target, stateless) for job in jobs]
@@ -503,9 +541,6 @@ def anonymize(
         "keep_metadata": keep_metadata,
         "max_pixels": max_pixels,
     }
-    keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
-    _spare([key_file, passphrase_file], [report, sheet, *(file for job in jobs for file in job.outputs)])
-    own = _own_settings(free, keep, model, transform, steps, compiled)
     engine = EngineSettings(
         backend, device, detector, parser, _effort(refine, quality), batch_size, keep_faces, max_pixels, own
     )
@@ -582,6 +617,9 @@ def recover(
         raise UsageError("the record says how it was done", "--transform and --steps go with --stateless")
     jobs = batch.plan(paths, "recover", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
     _check_jpeg(jpeg_quality, jobs)
+    keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
+    own = _own_settings(free, keep, model, transform, steps, compiled)
+    spared = _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report})
     options = {
         "unsealed": seal == "none",
         "decoy": decoy,
@@ -590,25 +628,63 @@ def recover(
         "faces": _chosen(faces),
         "quality": jpeg_quality or batch.QUALITY,
         "max_pixels": max_pixels,
+        "spared": spared,
     }
-    keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
-    _spare([key_file, passphrase_file, *(job.sidecar for job in jobs)], [report, *(job.target for job in jobs)])
-    own = _own_settings(free, keep, model, transform, steps, compiled)
     engine = EngineSettings(backend or "", device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
     order = Order(overwrite, skip_existing, False, resume, report, runs_on, workers)
     return _do(ctx, jobs, _recovering, keys, engine, options, order)[0]
 
 
-def _spare(read: Iterable[Path | None], written: Iterable[Path | None]) -> None:
-    """Keys, passphrases and records that a command reads are never written over, --overwrite or not.
+def _refuse_conflicts(
+    ctx: typer.Context,
+    jobs: Sequence[Job],
+    keys: KeySource,
+    keep_faces: Path | None,
+    own: Own,
+    written: Mapping[str, Path | None],
+) -> Spared:
+    """Refuse a run that would write over what it reads or writes, before any work; see :mod:`anonface.paths`.
 
-    Raises:
-        OutputError: one would be.
+    Args:
+        written: files beside the photos, by their options.
+
+    Returns:
+        What names that are known only later must not be.
     """
-    kept = [file for file in read if file and file.exists()]
-    for target in written:
-        if target and target.exists() and any(target.samefile(file) for file in kept):
-            raise OutputError(f"{str(target)!r} is needed to lead back, and is read here", "choose another output")
+    from anonface.batch import outputs_of
+    from anonface.paths import COLLISION_HINT, Input, Output, Spared, refuse_conflicts
+
+    read = [Input(job.source) for job in jobs]
+    read += [Input(job.sidecar, "the record") for job in jobs if job.sidecar and job.direction == "recover"]
+    read += [*keys.files(), *_photos_in(keep_faces, "a photo of --keep-faces"), *_model_files(own)]
+    beside = [Output(file, option) for option, file in written.items() if file]
+    if len(jobs) > 1:
+        beside.append(Output(_journal_place(ctx), "the journal"))
+    hint = COLLISION_HINT if not beside else "choose another output"
+    refuse_conflicts(read, [*outputs_of(jobs), *beside], hint)
+    return Spared([*(file.path for file in read), *(file.path for file in beside)])
+
+
+def _photos_in(folder: Path | None, role: str) -> list[Input]:
+    """The photos below a folder that a command reads, and the table of who is on them."""
+    from anonface.batch import SEARCHED
+
+    return [
+        file
+        for file in _files_in(folder, role)
+        if file.path.suffix.lower() in SEARCHED or file.path.name == "identities.csv"
+    ]
+
+
+def _files_in(folder: str | Path | None, role: str) -> list[Input]:
+    from anonface.paths import Input
+
+    found = os.walk(folder) if folder else ()
+    return [Input(Path(parent, name), role) for parent, _, names in found for name in names]
+
+
+def _model_files(own: Own) -> list[Input]:
+    return _files_in(str(own.get("model", "")), "a file of --model")
 
 
 def _check_options(overwrite: bool, skip_existing: bool, offline: bool) -> None:
@@ -784,7 +860,8 @@ class Order:
 _OF_THE_RUN = ("paths", "output")
 _OF_NO_CONSEQUENCE = {
     *("overwrite", "skip_existing", "resume", "report", "sheet", "workers", "runs_on", "device", "batch_size"),
-    *("offline", "as_json", "strict_keys", "key_file", "passphrase_file", "no_face", "max_pixels"),
+    *("offline", "as_json", "strict_keys", "key_file", "passphrase_file", "weak_passphrase", "no_face"),
+    "max_pixels",
 }
 
 
@@ -802,11 +879,12 @@ def _do(
 ) -> tuple[int, list[Outcome]]:
     """Run the jobs, report each, and sum up."""
     from anonface import batch
+    from anonface.paths import check_target
 
     session: Session = ctx.obj
     if order.report:
         again = (order.resume or order.skip_existing) and _is_report(order.report)
-        _check_report(order.report, jobs, order.overwrite or again)
+        check_target(order.report, None, order.overwrite or again)
     if settings.keep_faces:
         batch.find([str(settings.keep_faces)], "anonymize", recursive=True)
     if order.runs_on == "local":  # a cluster's nodes have devices of their own
@@ -919,22 +997,37 @@ def _may_fare_better(outcome: Outcome, overwrite: bool) -> bool:
 
 def _passed_over(ctx: typer.Context, direction: Direction = "anonymize") -> dict[str, int]:
     """Say how many files of the folders named are not taken, and return how many of which suffix."""
-    from anonface.batch import in_words, passed_over
+    from anonface.batch import folders_left_out, in_words, passed_over
 
-    found = passed_over(ctx.params["paths"], direction, ctx.params["recursive"])
+    paths, recursive = ctx.params["paths"], ctx.params["recursive"]
+    for (what, why), folders in zip(_FOLDERS, folders_left_out(paths, recursive), strict=True):
+        if folders:
+            named = ", ".join(map(str, folders[:MOST_FOLDERS])) + ", ..." * (len(folders) > MOST_FOLDERS)
+            _say(f"anonface: {what}: {_count(len(folders), 'folder')} skipped, {why}: {named}")
+    found = passed_over(paths, direction, recursive)
     if found:
         _say(f"anonface: note: {in_words(found)}")
     return found
 
 
-def _journal_file(ctx: typer.Context) -> Path | None:
-    """Where the journal of this command lies, beside its results; None where none can be kept."""
-    from anonface.batch import check_target, journal_folder
+_FOLDERS = (("note", "searched already by another name"), ("warning", "not readable"))
+
+
+def _journal_place(ctx: typer.Context) -> Path:
+    """Where the journal of this command lies, beside its results."""
+    from anonface import batch
     from anonface.journal import journal_path
 
     run = {name: ctx.params[name] for name in _OF_THE_RUN}
     command = {"command": ctx.command.name, "folder": str(Path.cwd()), **run}
-    file = journal_path(journal_folder(ctx.params["paths"], ctx.params["output"]), command)
+    return journal_path(batch.journal_folder(ctx.params["paths"], ctx.params["output"]), command)
+
+
+def _journal_file(ctx: typer.Context) -> Path | None:
+    """:func:`_journal_place`, or None where no journal can be kept."""
+    from anonface.paths import check_target
+
+    file = _journal_place(ctx)
     try:
         check_target(file, None, overwrite=True)
     except OutputError as error:
@@ -1009,15 +1102,6 @@ def _check_device(name: str) -> None:
         from anonface.pipeline import choose_device
 
         choose_device(name)
-
-
-def _check_report(file: Path, jobs: Sequence[Job], overwrite: bool) -> None:
-    from anonface.batch import check_target
-
-    check_target(file, None, overwrite)
-    taken = {os.path.realpath(name) for job in jobs for name in (job.source, *job.outputs)}
-    if os.path.realpath(file) in taken:
-        raise UsageError(f"--report {file} is the name of a photo of this run", "choose another name")
 
 
 def _is_report(file: Path) -> bool:
@@ -1159,8 +1243,10 @@ def strip(
 ) -> None:
     """Write the photo without its record, every pixel as it is. That copy leads back to nobody's original."""
     from anonface.batch import strip as strip_photo
+    from anonface.paths import Input, Output, refuse_conflicts
 
     target = output or file.with_name(f"{file.stem}.stripped{file.suffix}")
+    refuse_conflicts([Input(file)], [Output(target, "the output")])
     strip_photo(file, target, overwrite=overwrite)
     _say(f"anonface: {str(target)!r} carries no record; {str(file)!r} still does")
     if as_json:
@@ -1192,10 +1278,13 @@ def rekey(
     A photo in which nothing is sealed is given to the new key too, but nobody can tell whether the old one was right.
     """
     from anonface.batch import rekey as rekey_photo
+    from anonface.paths import Input, Output, refuse_conflicts
 
     target = output or file.with_name(f"{file.stem}.rekeyed{file.suffix}")
-    _spare([old_key_file, new_key_file, passphrase_file, new_passphrase_file], [target])
-    old = KeySource(old_key_file, passphrase_file, strict_keys, option="--old-key-file").secret()
+    keys = KeySource(old_key_file, passphrase_file, strict_keys, option="--old-key-file")
+    read = [Input(file), *keys.files(), *KeySource(new_key_file, new_passphrase_file, strict_keys).files()]
+    refuse_conflicts(read, [Output(target, "the output")])
+    old = keys.secret()
     new = _key_of_file(new_key_file, new_passphrase_file, strict_keys, "--new-passphrase-file")
     verified = rekey_photo(file, old.of, new, target, overwrite=overwrite)
     if verified == "unknown":
@@ -1254,15 +1343,17 @@ def compare(
         raise UsageError(f"the sheet {output} must be a .png")
     from anonface.evaluation.sheet import COLUMNS, beside, versions
     from anonface.keys import Key
+    from anonface.paths import Input, Output, check_target, refuse_conflicts
 
     photos = [source for _, source in batch.find(paths, "anonymize", recursive)]
-    _passed_over(ctx)
-    batch.check_target(output, None, overwrite)
-    _spare([key_file, passphrase_file], [output])
     keys = KeySource(key_file, passphrase_file, strict_keys)
+    own = _own_settings(free, keep, model, transform, steps)
+    read = [*map(Input, photos), *keys.files(), *_model_files(own)]
+    refuse_conflicts(read, [Output(output, "the sheet")])
+    check_target(output, None, overwrite)
+    _passed_over(ctx)
     key = keys.secret().under(keys.fresh())
     second = Key.generate()
-    own = _own_settings(free, keep, model, transform, steps)
     settings = EngineSettings(backend, device, detector, parser, refine, own=own)
     engine, others = LazyEngine(settings), _backends_beside(settings, rivals)
     columns: Sequence[str] = COLUMNS
@@ -1312,7 +1403,7 @@ def _backends_beside(settings: EngineSettings, rivals: str | None) -> dict[str, 
 
 
 def _check_sheet(file: Path, overwrite: bool) -> None:
-    from anonface.batch import check_target
+    from anonface.paths import check_target
 
     if file.suffix.lower() != ".png":
         raise UsageError(f"the sheet {file} must be a .png")
@@ -1448,7 +1539,9 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
+    from anonface.folders import is_folder, is_there
     from anonface.images import check_output
+    from anonface.paths import Output, refuse_conflicts
 
     _check_options(False, False, offline)
     if beside is not None and (
@@ -1458,6 +1551,11 @@ def evaluate(
             "--beside measures all at once, without attacks, and has its pictures in the --report",
             "leave out --journal, --part, --sheet, --attacks, --attack-keys and --recover-on",
         )
+    own = _own_settings(free, keep, model, transform, steps)
+    numbers = report and report.with_suffix(".json")
+    named = {"--sheet": sheet, "--report": report, "the numbers of --report": numbers, "--journal": journal}
+    written = [Output(file, what) for what, file in {**named, "--cache": cache}.items() if file]
+    refuse_conflicts([*_photos_in(folder, "a photo of the folder"), *_model_files(own)], written)
     if sheet:
         _check_sheet(sheet, overwrite)
     if report:
@@ -1471,8 +1569,8 @@ def evaluate(
             "name a folder of photos, or --synthetic N" + (", not both" if folder else ""),
             "for example: evaluate album",
         )
-    if folder and not folder.is_dir():
-        what = "is a file" if folder.exists() else "is not there"
+    if folder and not is_folder(folder):
+        what = "is a file" if is_there(folder) else "is not there"
         raise UsageError(f"{str(folder)!r} {what}; photos lie in a folder", "for example: evaluate album")
     from anonface.evaluation import embedders
     from anonface.evaluation import report as reports
@@ -1518,7 +1616,7 @@ def evaluate(
             detector,
             parser,
             _effort(refine, quality),
-            own=_own_settings(free, keep, model, transform, steps),
+            own=own,
         )
         if beside is not None:
             ground = {"judges": judges, "originals": originals, "limit": limit, "split": split}
@@ -1714,12 +1812,17 @@ def audit(
     """Attack what anonymize makes of your own photos, without the key: exit code 3 when an attack succeeds."""
     import tempfile
 
+    from anonface.folders import is_folder
     from anonface.images import check_output, write_atomic
+    from anonface.paths import Output, refuse_conflicts
 
     _check_options(False, False, offline)
+    own = _own_settings(free, keep, model, transform, steps)
     if report:
+        read = [*_photos_in(folder, "a photo of the folder"), *KeySource(key_file, None, False).files()]
+        refuse_conflicts([*read, *_model_files(own)], [Output(report, "--report")])
         check_output(report, overwrite=overwrite)
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UsageError(f"{str(folder)!r} is not a folder of photos")
     key = _key_of_file(key_file, None, strict=False) if key_file else None
     from rich.console import Console
@@ -1735,7 +1838,6 @@ def audit(
     judges = Judges()
     with _progress("originals", 0) as advance:
         gallery = choose(folder, judges, sizes, seed, lambda done, total: advance(done, "", total))
-    own = _own_settings(free, keep, model, transform, steps)
     engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
     with tempfile.TemporaryDirectory(prefix="anonface-") as work, _progress("attacks", len(wanted)) as advance:
         names = {attack.name: number for number, attack in enumerate(wanted)}

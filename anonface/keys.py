@@ -35,6 +35,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
+from anonface import passphrases
 from anonface.errors import KeyFileError, LimitError, OutputError, reason, remedy
 
 if TYPE_CHECKING:
@@ -194,14 +195,15 @@ class Key(_Secret):
     def from_bytes(cls, data: bytes, passphrase: str | None = None) -> Key:
         """Read a key from the contents of a key file: ``AFK1-...``, ``AFKP1-...`` or 32 raw bytes.
 
-        Blanks around a text form and the case of its letters do not matter. ``passphrase`` is used for the wrapped
-        form alone.
+        Blanks around a text form, the case of its letters and a byte order mark do not matter, and UTF-16 is read.
+        Of raw bytes, what can be typed is refused: it is a passphrase, which Argon2id is for. ``passphrase`` is used
+        for the wrapped form alone.
 
         Raises:
             KeyFileError: not a key; the message says why.
             LimitError: the Argon2id parameters of a wrapped key are out of bounds.
         """
-        text = data.decode("ascii", errors="replace").strip().upper()
+        text = key_text(data)
         if text.startswith(PLAIN_PREFIX):
             return cls(_decode_text(PLAIN_PREFIX, text, KEY_BYTES))
         if text.startswith(WRAPPED_PREFIX):
@@ -211,6 +213,11 @@ class Key(_Secret):
                 f"unknown key prefix {text.split('-')[0][:12]!r}", "a newer anonface may read this key file"
             )
         if len(data) == KEY_BYTES:
+            if passphrases.is_text(data):
+                raise KeyFileError(
+                    "it holds text, which is no key of random bytes",
+                    "as a passphrase it goes with --passphrase-file; `anonface keygen FILE` makes a key file",
+                )
             return cls(data)
         hint = "a key file holds one line AFK1-..., or exactly 32 raw bytes; anonface keygen makes one"
         if not data:
@@ -223,6 +230,9 @@ class Key(_Secret):
     @classmethod
     def from_passphrase(cls, text: str, kdf: Argon2) -> Key:
         """The key that a passphrase alone stands for; ``kdf`` must come back the same for recovery.
+
+        Any passphrase is taken, as photos may have been made under it: call :func:`anonface.passphrases.refuse_weak`
+        on a new one.
 
         Raises:
             KeyFileError: the passphrase is empty or is not text.
@@ -338,14 +348,28 @@ class FaceKey(_Secret):
         return np.array([inverse(middle) for middle in middles.tolist()], np.float64)
 
 
-def write_key_file(path: PathLike, key: Key, passphrase: str | None = None) -> None:
+def key_text(data: bytes) -> str:
+    """The contents of a key file in capitals, as far as they are text."""
+    try:
+        text = passphrases.text_of(data)
+    except KeyFileError:  # 32 raw bytes, or no key
+        text = data.decode("ascii", errors="replace")
+    return text.strip().upper()
+
+
+def write_key_file(path: PathLike, key: Key, passphrase: str | None = None, weak: bool = False) -> None:
     """Write a key as one line into a new file that its owner alone can read (mode 0600), wrapped where a passphrase
     is given. Folders that its path lacks are made; an existing file is never touched.
 
+    Args:
+        weak: take a passphrase that :func:`anonface.passphrases.refuse_weak` refuses.
+
     Raises:
-        KeyFileError: the passphrase is empty or is not text.
+        KeyFileError: the passphrase is empty, weak, or is not text.
         OutputError: the file exists or cannot be written.
     """
+    if passphrase and not weak:
+        passphrases.refuse_weak(passphrase)
     line = key.to_text() if passphrase is None else key.wrap(passphrase, Argon2.fresh())
     name = os.fsdecode(path)
     try:

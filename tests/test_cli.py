@@ -308,6 +308,50 @@ def test_a_passphrase_asked_for(anonface, monkeypatch):
     assert asked == [True, False, False]
 
 
+def test_weak_passphrases_are_taken_for_what_is_there_alone(anonface, monkeypatch):
+    photo("a.png")
+    for weak, says in (("a", "1 character, at least 12"), ("Password1234", "a common one")):
+        monkeypatch.setenv("ANONFACE_PASSPHRASE", weak)
+        for args in (("keygen", "w.key", "--passphrase"), ("anonymize", "a.png")):
+            code, _, err = anonface(*args)
+            assert code == 6 and says in err and "--weak-passphrase" in err and not Path("a.anon.png").exists()
+            assert anonface(*args, "--weak-passphrase")[0] == 0
+        assert anonface("recover", "a.anon.png")[0] == 0  # an old photo is not held back
+        assert anonface("anonymize", "a.png", "--key-file", "w.key", "-o", "b.png")[0] == 0  # nor is an old key file
+        assert anonface("recover", "b.png", "--key-file", "w.key", "-o", "c.png")[0] == 0
+        assert Path("c.png").read_bytes() == Path("a.recovered.png").read_bytes() == Path("a.png").read_bytes()
+        for file in ("a.anon.png", "a.recovered.png", "b.png", "c.png", "w.key"):
+            Path(file).unlink()
+
+
+@pytest.mark.parametrize("codec", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_no_part_of_a_secret(anonface, key, codec):
+    photo("a.png")
+    Path("plain").write_text("words that nobody knows\n")
+    Path("marked").write_bytes("words that nobody knows\r\n".encode(codec))
+    Path("marked.key").write_bytes(key.read_text().encode(codec))
+    Path("marked.key").chmod(0o600)
+    assert anonface("anonymize", "a.png", "--passphrase-file", "marked", "-o", "1.png")[0] == 0
+    assert anonface("recover", "1.png", "--passphrase-file", "plain", "-o", "1.back.png")[0] == 0
+    assert anonface("anonymize", "a.png", "--key-file", "marked.key", "-o", "2.png")[0] == 0
+    assert anonface("recover", "2.png", "--key-file", key, "-o", "2.back.png")[0] == 0
+    assert anonface("keygen", "w.key", "--passphrase-file", "marked")[0] == 0
+    Path("v.key").write_bytes(Path("w.key").read_text().encode(codec))
+    Path("v.key").chmod(0o600)
+    assert anonface("anonymize", "a.png", "--key-file", "v.key", "--passphrase-file", "plain", "-o", "3.png")[0] == 0
+
+
+def test_a_passphrase_file_that_is_no_text(anonface):
+    photo("a.png")
+    for data, says in (("words nobody knows".encode("utf-16-le"), "zero bytes"), (bytes(70_000), "64 KiB")):
+        Path("pass").write_bytes(data)
+        code, _, err = anonface("anonymize", "a.png", "--passphrase-file", "pass")
+        assert code == 6 and says in err and "'pass'" in err
+    Path("typed.key").write_text("a passphrase of 32 characters ok")
+    code, _, err = anonface("anonymize", "a.png", "--key-file", "typed.key")
+    assert code == 6 and "holds text" in err and "--passphrase-file" in err
+
+
 def test_stateless_takes_no_bare_passphrase(anonface, monkeypatch):
     photo("a.png")
     monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
@@ -652,7 +696,7 @@ def test_a_report_that_must_not_be_written(anonface, key):
     for name, expected in (("there.json", 10), ("a.png", 10), ("a.anon.png", 2)):
         code, _, _ = anonface("anonymize", "a.png", "--key-file", key, "--report", name)
         assert code == expected and names(".") == ["a.png", "k.bin", "there.json"]
-    assert anonface("anonymize", "a.png", "--key-file", key, "--report", "a.png", "--overwrite")[0] == 2
+    assert anonface("anonymize", "a.png", "--key-file", key, "--report", "a.png", "--overwrite")[0] == 10
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -1059,7 +1103,7 @@ def test_a_passphrase_is_known_again(anonface, key, counted, monkeypatch):
     monkeypatch.setenv("ANONFACE_PASSPHRASE", "correct horse")
     assert anonface(*RESUMED)[0] == 3
     photo("album/1.png", 51)
-    for secret, args in (("wrong horse", ()), ("correct horse", ("--key-file", key))):
+    for secret, args in (("another horse", ()), ("correct horse", ("--key-file", key))):
         monkeypatch.setenv("ANONFACE_PASSPHRASE", secret)
         code, _, err = anonface(*RESUMED, *args, "--resume")
         assert code == 2 and "had another key" in err

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anonface import errors, keys
+from anonface import errors, keys, passphrases
 from anonface.errors import KeyFileError, LimitError, OutputError
 from anonface.keys import CONSISTENT_SALT, Argon2, Key, fresh_salt, loose_permissions, write_key_file
 
@@ -114,6 +114,96 @@ def test_passphrases_that_cannot_be() -> None:
     for text, says in (("", "empty"), ("\udcff", "UTF-8")):
         with pytest.raises(KeyFileError, match=says):
             Key.from_passphrase(text, Argon2(SALT, **CHEAP))
+
+
+def test_text_is_no_raw_key(tmp_path: Path) -> None:
+    line = Key(MASTER).to_text()
+    for text in ("a passphrase of 32 characters ok?", "correct horse battery staple 123\n"):
+        data = text.encode()[:32]
+        for typed in (data, b"\xef\xbb\xbf" + data[:29], data[:31] + b"\n", "пароль из букв!!".encode() + b"abcd"):
+            assert len(typed) == 32
+            with pytest.raises(KeyFileError, match="holds text") as caught:
+                Key.from_bytes(typed)
+            assert "--passphrase-file" in caught.value.hint
+    for codec in ("utf-16", "utf-16-le", "utf-16-be"):
+        with pytest.raises(KeyFileError, match="holds text"):
+            Key.from_bytes(("a passphrase of " if codec != "utf-16" else "a passphrase of").encode(codec))
+    for raw in (bytes(32), MASTER, b"\xef\xbb\xbf" + bytes(29), b"\xff\xfe" + MASTER[2:], b"\xff" * 32):
+        assert Key.from_bytes(raw) == Key(raw)
+    for data in (
+        b"\xef\xbb\xbf" + line.encode(),
+        (line + "\r\n").encode("utf-16"),
+        f"\ufeff{line}".encode("utf-16-be"),
+    ):
+        assert Key.from_bytes(data) == Key(MASTER)
+        (tmp_path / "k").write_bytes(data)
+        assert Key.from_file(tmp_path / "k") == Key(MASTER)
+
+
+@pytest.mark.parametrize(
+    "weak",
+    [
+        *(
+            "a",
+            "elevenchars",
+            "e\u0301levenchar",
+            "aaaaaaaaaaaaaaaa",
+            "abcabcabcabcab",
+            "123456789012",
+            "9876543210987654",
+        ),
+        *("password1234", "P@ssw0rd2024!!", "Passwort1234", "Password Password", "qwertyuiop[]", "1qaz2wsx3edc4rfv"),
+        *(
+            "iloveyou iloveyou",
+            "letmein, letmein!",
+            "correct horse battery staple",
+            "To be or not to be",
+            "h4ppyb1rthd4y!",
+        ),
+        *("jennifer-1984", "94816203957113", "zyxwvutsrqponm", "The quick brown fox", "пароль1234567"),
+    ],
+)
+def test_weak_passphrases(weak: str, tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match=r"at least 12|a common one") as caught:
+        passphrases.refuse_weak(weak)
+    assert (len(weak) < 9 or weak not in caught.value.message) and "--weak-passphrase" in caught.value.hint
+    with pytest.raises(KeyFileError):
+        write_key_file(tmp_path / "k", Key(MASTER), weak)
+    assert not (tmp_path / "k").exists()
+
+
+@pytest.mark.parametrize(
+    "strong",
+    [
+        *("correct horse", "x9%kQ2!vLp0z", "ab%&/(=)!;:#", "maple tundra 9 gristle bishop", "94816203957113048273"),
+        *(
+            "open the door please",
+            "ein Satz den niemand kennt",
+            "日本語の長い合言葉です、ね",
+            "password of my grandmother",
+        ),
+    ],
+)
+def test_strong_passphrases(strong: str) -> None:
+    passphrases.refuse_weak(strong)
+
+
+def test_texts_of_files() -> None:
+    for data in (
+        "wörter".encode("utf-8-sig"),
+        "wörter".encode(),
+        "wörter".encode("utf-16"),
+        "\ufeffwörter".encode("utf-16-be"),
+    ):
+        assert passphrases.text_of(data) == "wörter"
+    for data, says in (
+        ("words".encode("utf-16-le"), "zero bytes"),
+        ("wörter".encode("utf-32"), "UTF-32"),
+        ("wörter".encode("latin-1"), "no text in UTF-8 or UTF-16"),
+        (b"\xff\xfeabc", "no text in UTF-8 or UTF-16"),
+    ):
+        with pytest.raises(KeyFileError, match=says):
+            passphrases.text_of(data)
 
 
 # --- Separation ------------------------------------------------------------------------------------------------------
