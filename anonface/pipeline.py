@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,7 +19,8 @@ from anonface.backends.base import Backend, Imprinting, Parameter, build
 from anonface.container import FaceEntry, FaceReport, Header
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.faces import align, blend, outline, parse, people
-from anonface.faces.detect import Face, build_detector, reading_order
+from anonface.faces.detect import Face, build_detector, same_face
+from anonface.faces.second_look import Cover, look_again
 from anonface.keys import CONSISTENT_SALT, Argon2, FaceKey, Key, PhotoKey, fresh_salt
 
 Pixels = NDArray[np.uint8]
@@ -41,6 +42,8 @@ ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73
 # Of what is recovered by key and pixels alone.
 UNANCHORED = "no face bears this key's mark of backend {!r}: key or --backend is another's, or it was saved again since"
 SAME_FACE = 0.25  # of its quad's side: how far the corners of a face may be found from where it was put
+ONE_PLACE = 0.08  # of their quads' sides: how far the corners of two faces lie apart that are one
+SEEN_LATE = "seen when the finished photo was looked at"
 ALIGNED_CENTRE, ALIGNED_SIDE = np.array([[0.5, 0.56]]), 0.6
 
 
@@ -72,6 +75,12 @@ class _Located:
     box: Box
     quad: Quad
     obstacle: str | None
+    face: Face | None = None  # as a detector saw it
+
+    @property
+    def seen(self) -> Face:
+        """The face for a detector to compare with."""
+        return self.face or _face_in(self.quad)
 
 
 @dataclass(frozen=True)
@@ -184,6 +193,9 @@ class Engine:
                 outlines = {f"{OUTLINE}{i}": outline.of_mask(cut.soft) for i, cut in enumerate(cuts)}
                 cuts = [self._outlined(result, cut.quad, _said(outlines, i)) for i, cut in enumerate(cuts)]
         result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize, self.backend.exact)
+        result, found, seen = self._look_again(pixels, result, found, kept)
+        located = [face for i, face in enumerate(found) if i not in kept]
+        notes = (*notes, *seen)
         quads = [cut.quad for cut in cuts]
         if isinstance(self.backend, Imprinting):
             quads = self._to_be_found(result, cuts) if consistent and not self.backend.exact else quads
@@ -280,17 +292,44 @@ class Engine:
 
     def _locate(self, pixels: Pixels, boxes: Sequence[Box], faceless: bool = False) -> list[_Located]:
         named = [align.box_face(pixels, box) for box in boxes]
-        seen = [f for f in self.detector.detect(pixels) if not any(_same(f.box, face.box) for face in named)]
-        faces = reading_order([*seen, *named])
-        if not faces and not faceless:
+        seen = [f for f in self.detector.detect(pixels) if not any(same_face(f, face) for face in named)]
+        if not seen and not named and not faceless:
             raise NoFaceError("no face was found", "name one with --box x,y,w,h, or try --detector retinaface")
-        return [self._place(pixels, face) for face in faces]
+        located: list[_Located] = []
+        for face in [*named, *seen]:
+            placed = self._place(pixels, face)
+            if placed.obstacle is not None or not any(_one_place(placed, other) for other in located):
+                located.append(placed)
+        return sorted(located, key=lambda face: (face.box[1], face.box[0]))
+
+    def _look_again(
+        self, pixels: Pixels, result: Pixels, found: list[_Located], kept: Mapping[int, str]
+    ) -> tuple[Pixels, list[_Located], tuple[str, ...]]:
+        """Look for faces in the finished photo and cover what should not be there; further faces come last."""
+        numbers = [i for i, face in enumerate(found) if i not in kept and face.obstacle is not None]
+        finished, covers = look_again(
+            pixels,
+            result,
+            self.detector,
+            replaced=[face.seen for i, face in enumerate(found) if i not in kept and face.obstacle is None],
+            covered=[Cover(found[i].seen, found[i].quad) for i in numbers],
+            kept=[found[i].seen for i in kept],
+        )
+        faces, notes = list(found), []
+        for i, cover in zip(numbers, covers, strict=False):
+            if cover.strength:
+                faces[i] = replace(found[i], quad=cover.quad)
+                notes.append(f"face {i}: still seen when the finished photo was looked at; covered again, larger")
+        for cover in covers[len(numbers) :]:
+            notes.append(f"face {len(faces)}: {SEEN_LATE}; covered")
+            faces.append(_Located(cover.face.box, cover.quad, SEEN_LATE, cover.face))
+        return finished, faces, tuple(notes)
 
     def _place(self, pixels: Pixels, face: Face) -> _Located:
         mesh = align.mesh468(pixels, face)
         obstacle = align.obstacle(face, mesh, pixels.shape)
         quad = align.ffhq_quad(mesh) if obstacle is None else align.cover_quad(face)
-        return _Located(face.box, align.snap_quad(quad), obstacle)
+        return _Located(face.box, align.snap_quad(quad), obstacle, face)
 
     def _kept(self, pixels: Pixels, found: list[_Located], chosen: Chosen) -> dict[int, str]:
         """The numbers of the faces that are left as they are, with the reason."""
@@ -372,7 +411,7 @@ class Engine:
                 renders.update(zip(batch, map(_to_pixels, images), strict=True))
                 shown.update(zip(batch, backend.visible(masks)[:, 0].numpy(), strict=True))
         result = pixels
-        for i, cut in enumerate(cuts):
+        for i, cut in sorted(enumerate(cuts), key=lambda it: -align.side_of(it[1].quad)):  # small ones lie before
             render = renders[i]
             if not exact:
                 if not backend.lit:
@@ -462,12 +501,10 @@ def _clear_memory_errors() -> Iterator[None]:
         raise DeviceError("out of memory while rendering faces", "lower --batch-size, or use --device cpu") from error
 
 
-def _same(a: Box, b: Box) -> bool:
-    """Whether two boxes are of one face: they share a third of what they cover together."""
-    width = min(a[0] + a[2], b[0] + b[2]) - max(a[0], b[0])
-    height = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
-    shared = max(width, 0.0) * max(height, 0.0)
-    return shared > (a[2] * a[3] + b[2] * b[3] - shared) / 3
+def _one_place(a: _Located, b: _Located) -> bool:
+    """Whether two faces have landmarks in one place: they are one face, or the second look finds the other."""
+    apart = float(np.abs(a.quad - b.quad).max())
+    return b.obstacle is None and apart <= ONE_PLACE * min(align.side_of(a.quad), align.side_of(b.quad))
 
 
 def _face_in(quad: Quad) -> Face:

@@ -200,15 +200,15 @@ def as_grey(photo: Pixels) -> Pixels:
     return np.asarray(cv2.cvtColor(cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB), np.uint8)
 
 
-def mosaic(photo: Pixels, quad: Points) -> Pixels:
+def mosaic(photo: Pixels, quad: Points, cells: int = MOSAIC_CELLS) -> Pixels:
     """Cover the ellipse that fills a quad with a coarse mosaic.
 
-    MOSAIC_CELLS by MOSAIC_CELLS mean colours, fewer where the photo cuts the quad, are all that is left of what lay
-    under it.
+    ``cells`` by ``cells`` mean colours, fewer where the photo cuts the quad, are all that is left of what lay under it.
 
     Args:
         photo: uint8 ``[H, W, 3]``; left as it is.
         quad: what to cover.
+        cells: along each diameter; 1 leaves one colour.
 
     Returns:
         A new photo, unchanged outside the ellipse.
@@ -221,11 +221,11 @@ def mosaic(photo: Pixels, quad: Points) -> Pixels:
     part = covered[rows, columns]
     height, width = part.shape[:2]
     whole = quad.max(0) - quad.min(0)
-    cells = tuple(
-        min(length, max(1, round(MOSAIC_CELLS * length / float(extent))))
+    counts = tuple(
+        min(length, max(1, round(cells * length / float(extent))))
         for length, extent in ((height, whole[1]), (width, whole[0]))
     )
-    coarse = cv2.resize(part, cells[::-1], interpolation=cv2.INTER_AREA)
+    coarse = cv2.resize(part, counts[::-1], interpolation=cv2.INTER_AREA)
     blocks = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_NEAREST)
     turns = np.linspace(0, 2 * math.pi, 180, endpoint=False)
     ellipse = transform(crop_to_photo(quad, 2), 1 + np.column_stack([np.cos(turns), np.sin(turns)]))

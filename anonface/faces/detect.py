@@ -25,21 +25,27 @@ Pixels = NDArray[np.uint8]
 Points = NDArray[np.float64]
 
 FLOOR = 0.6  # what YuNet scores lower is not looked at again
-SURE = 0.7  # what is scored so is a face
+SURE = 0.8  # what is scored so is a face
 SECOND = 0.65  # what is scored lower is one if a closer look shows it upright with this score
-TURNED_SURE = 0.86  # so is what a turned view alone shows if a closer look has this score
-OVERLAP = 0.45  # a detection is a repetition if this share of the smaller box lies in a better one
-# Long sides at which the whole photo is looked at. Small ones find faces that fill the photo, large ones small faces.
-LEVELS = (640, 1600, 4608)
-TILE = 1280  # a level larger than this is looked at in tiles
-TILE_OVERLAP = 256  # so that a face up to this size lies whole in one of them
+TURNED_SURE = 0.86  # so is what is seen otherwise if a closer look has this score
+SAME_BOX = 0.45  # two detections are of one face if their boxes share this part of what they cover together
+SAME_POINTS = 0.25  # and their points lie as near to each other in the mean, in sides of the boxes
+OVERLAP = 0.45  # a detection that shares so much of the smaller box with a better one may be a part of its face
+PART = 6.0  # but not if it is so much smaller
+STEP_DOWN = 2.5  # from one scale to the next: what is too large for one is of the right size for the next
+LEAST = (640, 320, 160)  # the smallest long sides at which the whole photo is looked at, for what fills or exceeds it
+TURNED_SCALE = 0.4  # turned views are looked at from this scale down, and where the photo is small
+TILE = 1280  # a view larger than this is looked at in tiles
+TILE_OVERLAP = 160  # so that a face up to this size lies whole in one; STEP_DOWN times 20 px would need 50
 RETINA_FLOOR = 0.85
 RETINA_ANCHORS = [[10, 20], [32, 64], [128, 256]]  # px, of the strides 8, 16 and 32
+SUPPRESSION = 0.7  # boxes of one view that share more are one: half-hidden faces share less with those before them
 GREY = 128  # around a photo
 CLOSE = 192  # px, at which a found face is looked at again
 UPRIGHT_BONUS = 0.01  # so that a face is turned for a reason only
 STEP = 45  # degrees between two such looks
-MARGIN = 80  # px around the photo at each level: room for faces cut by its border
+CLEAR = 0.91  # what a closer look scores so needs no further one
+MARGIN = 80  # px around the photo at each scale: room for faces cut by its border
 
 
 @dataclass(frozen=True)
@@ -71,30 +77,43 @@ def reading_order(faces: list[Face]) -> list[Face]:
     return sorted(faces, key=lambda face: (face.box[1], face.box[0]))
 
 
-def _spans(length: int) -> list[tuple[int, int]]:
-    """Cover ``range(length)`` by evenly spread spans of at most TILE that share at least TILE_OVERLAP."""
-    if length <= TILE:
-        return [(0, length)]
-    count = math.ceil((length - TILE_OVERLAP) / (TILE - TILE_OVERLAP))
-    starts = np.linspace(0, length - TILE, count).round().astype(int)
-    return [(int(start), int(start) + TILE) for start in starts]
+def _spans(start: int, stop: int) -> list[tuple[int, int]]:
+    """Cover ``range(start, stop)`` by evenly spread spans of at most TILE that share at least TILE_OVERLAP."""
+    if stop - start <= TILE:
+        return [(start, stop)]
+    count = math.ceil((stop - start - TILE_OVERLAP) / (TILE - TILE_OVERLAP))
+    return [(int(first), int(first) + TILE) for first in np.linspace(start, stop - TILE, count).round()]
+
+
+def _scales(side: int) -> list[float]:
+    """The scales at which a photo of that long side is looked at, from 1 down."""
+    scales, scale = [1.0], 1 / STEP_DOWN
+    while side * scale > LEAST[0] * 1.25:
+        scales.append(scale)
+        scale /= STEP_DOWN
+    return scales + [level / side for level in LEAST if level * 1.25 < side * scales[-1]]
 
 
 def _views(rgb: Pixels) -> Iterator[tuple[Pixels, float, tuple[int, int], int]]:
     """Yield (view, scale, offset, quarter turns to look in): view coordinates = photo coordinates * scale - offset."""
     height, width = rgb.shape[:2]
-    side = max(height, width)
-    for finer, level in zip((0, *LEVELS), LEVELS, strict=False):
-        if side <= finer * 1.25:  # hardly more detail than the level before showed
-            return
-        scale: float = min(1.0, level / side)
+    for scale in _scales(max(height, width)):
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
         small = rgb if scale == 1 else np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
-        small = np.pad(small, ((MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)), constant_values=GREY)
-        for top, bottom in _spans(len(small)):
-            for left, right in _spans(small.shape[1]):
-                for turns in range(4 if level == LEVELS[0] else 1):
-                    yield small[top:bottom, left:right], scale, (left - MARGIN, top - MARGIN), turns
+        turned = scale <= TURNED_SCALE or max(size) <= LEAST[0] * 1.25
+        for top, bottom in _spans(-MARGIN, size[1] + MARGIN):
+            for left, right in _spans(-MARGIN, size[0] + MARGIN):
+                for turns in range(4 if turned else 1):
+                    yield _part(small, top, bottom, left, right), scale, (left, top), turns
+
+
+def _part(rgb: Pixels, top: int, bottom: int, left: int, right: int) -> Pixels:
+    """Rows ``top`` to ``bottom`` and columns ``left`` to ``right`` of a picture; what lies outside of it is grey."""
+    part = np.full((bottom - top, right - left, 3), GREY, np.uint8)
+    inside = rgb[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
+    row, column = max(-top, 0), max(-left, 0)
+    part[row : row + inside.shape[0], column : column + inside.shape[1]] = inside
+    return part
 
 
 def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
@@ -109,16 +128,21 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
             if 0 <= x + w / 2 < width and 0 <= y + h / 2 < height:
                 (turned if turns else standing).append(face)
     sure: list[Face] = []
-    for face in _merge(standing):
+    for face in _merge(standing, same_face):
         placed, second = _upright(rgb, face, look)
-        if face.score >= SURE or (placed is face and second >= SECOND):
+        confirmed = second >= (SECOND if placed is face else TURNED_SURE)
+        if confirmed or face.score >= SURE:
             sure.append(placed)
-    for face in _merge(turned):
-        if all(_shared(face, other) < OVERLAP for other in sure):
+    for face in _merge(turned, lambda a, b: union(a, b) >= SAME_BOX):
+        if all(union(face, other) < SAME_BOX for other in sure):
             placed, second = _upright(rgb, face, look)
             if second >= TURNED_SURE:
                 sure.append(placed)
-    return reading_order(_merge(sure))
+    kept: list[Face] = []
+    for face in _merge(sure, same_face):
+        if all(_both(rgb, other, face, look) for other in kept):
+            kept.append(face)
+    return reading_order(kept)
 
 
 def _placed(face: Face, offset: Points, scale: float) -> Face:
@@ -138,23 +162,54 @@ def _turned_back(face: Face, turns: int, shape: tuple[int, ...]) -> Face:
     return _turned_back(once, turns - 1, shape)
 
 
-def _upright(rgb: Pixels, face: Face, look: Callable[[Pixels], list[Face]]) -> tuple[Face, float]:
+def _upright(rgb: Pixels, face: Face, look: Callable[[Pixels], list[Face]], again: bool = True) -> tuple[Face, float]:
     """Look at a face again, turned by all angles in steps; returns it as the surest look shows it, and that score.
 
     Detectors see faces that lie on their side or stand on their head, but place the points as if they stood upright.
+    They take parts of a large face for a small one, too. So if the closer look does not show this very face, what it
+    shows instead is looked at in its turn.
     """
     region, corner, scale = _surroundings(rgb, face.box)
-    looks = {angle: _close_look(region, angle, look) for angle in range(0, 360, STEP)}
-    scores = {angle: seen.score for angle, seen in looks.items() if seen is not None}
-    if not scores:
+    looks: list[tuple[float, int, Face]] = []
+    for angle in range(0, 360, STEP):
+        for seen in _close_look(region, angle, look):
+            bonus = UPRIGHT_BONUS * (angle == 0)
+            looks.append((seen.score + bonus, angle, _placed(seen, corner * scale, 1 / scale)))
+        if max((score for score, *_ in looks), default=0.0) >= CLEAR:
+            break
+    if not looks:
         return face, 0.0
-    angle = max(scores, key=lambda angle: scores[angle] + UPRIGHT_BONUS * (angle == 0))
-    seen = looks[angle]
-    return (face if angle == 0 or seen is None else _placed(seen, corner * scale, 1 / scale)), scores[angle]
+    own = max((seen.score for _, angle, seen in looks if angle == 0 and same_face(seen, face)), default=0.0)
+    _, angle, seen = max(looks, key=lambda it: (it[0], -it[1]))
+    if (angle == 0 and same_face(seen, face)) or (own >= SECOND and union(seen, face) < SAME_BOX):
+        return face, own
+    return _upright(rgb, seen, look, again=False) if again and not same_face(seen, face) else (seen, seen.score)
 
 
-def _surroundings(rgb: Pixels, box: tuple[float, float, float, float]) -> tuple[Pixels, Points, float]:
+def _both(rgb: Pixels, better: Face, worse: Face, look: Callable[[Pixels], list[Face]]) -> bool:
+    """Whether the worse of two detections is no part of the better one's face: a look at both shows it too."""
+    small, large = sorted(face.box[2] * face.box[3] for face in (better, worse))
+    if shared(better, worse) < OVERLAP or PART * PART * small < large:
+        return True
+    (ax, ay, aw, ah), (bx, by, bw, bh) = better.box, worse.box
+    left, top = min(ax, bx), min(ay, by)
+    box = (left, top, max(ax + aw, bx + bw) - left, max(ay + ah, by + bh) - top)
+    for close in (CLOSE, 2 * CLOSE):
+        region, corner, scale = _surroundings(rgb, box, close)
+        for seen in look(region):
+            face = _placed(seen, corner * scale, 1 / scale)
+            if same_face(face, worse) and union(face, worse) > union(face, better):
+                return True
+    return False
+
+
+def _surroundings(
+    rgb: Pixels, box: tuple[float, float, float, float], close: int = CLOSE
+) -> tuple[Pixels, Points, float]:
     """Show what lies around a box in a small square; its coordinates = (the photo's - corner) * scale.
+
+    Args:
+        close: the side in pixels of the square's middle, in which the box takes half of either side.
 
     Returns:
         The square, wide enough for its middle to be turned by any angle, the corner and the scale.
@@ -164,7 +219,7 @@ def _surroundings(rgb: Pixels, box: tuple[float, float, float, float]) -> tuple[
     corner = np.array([x + w / 2, y + h / 2]) - side / 2
     (left, top), (right, bottom) = np.floor(corner).astype(int), np.ceil(corner + side).astype(int)
     left, top, right, bottom = max(left, 0), max(top, 0), min(right, rgb.shape[1]), min(bottom, rgb.shape[0])
-    length = round(CLOSE * math.sqrt(2))
+    length = round(close * math.sqrt(2))
     scale = length / side
     size = (max(1, round((right - left) * scale)), max(1, round((bottom - top) * scale)))
     part = cv2.resize(rgb[top:bottom, left:right], size, interpolation=cv2.INTER_AREA)
@@ -176,45 +231,57 @@ def _surroundings(rgb: Pixels, box: tuple[float, float, float, float]) -> tuple[
     return region, corner - 1 / scale, scale
 
 
-def _close_look(region: Pixels, angle: float, look: Callable[[Pixels], list[Face]]) -> Face | None:
-    """Look at the middle of a region turned anticlockwise by so many degrees; the surest face there, placed in it."""
+def _close_look(region: Pixels, angle: float, look: Callable[[Pixels], list[Face]]) -> list[Face]:
+    """Look at the middle of a region turned anticlockwise by so many degrees; the faces there, placed in it."""
     middle = len(region) / 2
     matrix = np.asarray(cv2.getRotationMatrix2D((middle - 0.5, middle - 0.5), angle, 1.0), np.float64)
     matrix[:, 2] += CLOSE / 2 - middle
     view = cv2.warpAffine(region, matrix, (CLOSE, CLOSE), borderMode=cv2.BORDER_REPLICATE)
+    back = cv2.invertAffineTransform(matrix)
+    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     central = []
     for face in look(np.asarray(view, np.uint8)):
         x, y, w, h = face.box
         if max(abs(x + w / 2 - CLOSE / 2), abs(y + h / 2 - CLOSE / 2)) < CLOSE / 5:
-            central.append(face)
-    if not central:
-        return None
-    face = max(central, key=lambda face: face.score)
-    x, y, w, h = face.box
-    back = cv2.invertAffineTransform(matrix)
-    places = np.vstack([face.points, (x + w / 2, y + h / 2)]) - 0.5
-    places = places @ back[:, :2].T + back[:, 2] + 0.5
-    # The box around the turned box's ellipse.
-    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-    w, h = math.hypot(w * cos, h * sin), math.hypot(w * sin, h * cos)
-    return Face((places[5, 0] - w / 2, places[5, 1] - h / 2, w, h), places[:5], face.score)
+            places = np.vstack([face.points, (x + w / 2, y + h / 2)]) - 0.5
+            places = places @ back[:, :2].T + back[:, 2] + 0.5
+            # The box around the turned box's ellipse.
+            w, h = math.hypot(w * cos, h * sin), math.hypot(w * sin, h * cos)
+            central.append(Face((places[5, 0] - w / 2, places[5, 1] - h / 2, w, h), places[:5], face.score))
+    return central
 
 
-def _merge(faces: list[Face]) -> list[Face]:
-    """Keep the best-scored of every group of overlapping detections."""
+def same_face(a: Face, b: Face, box: float = SAME_BOX, points: float = SAME_POINTS) -> bool:
+    """Whether two detections are of one face: their boxes and their five points agree."""
+    side = (a.box[2] * a.box[3] * b.box[2] * b.box[3]) ** 0.25
+    apart = float(np.linalg.norm(a.points - b.points, axis=1).mean())
+    return union(a, b) >= box and apart <= points * side
+
+
+def _merge(faces: list[Face], same: Callable[[Face, Face], bool]) -> list[Face]:
+    """Keep the best-scored of every group of detections of one face."""
     kept: list[Face] = []
     for face in sorted(faces, key=lambda face: (-face.score, face.box)):
-        if all(_shared(face, other) < OVERLAP for other in kept):
+        if not any(same(face, other) for other in kept):
             kept.append(face)
     return kept
 
 
-def _shared(a: Face, b: Face) -> float:
-    """The share of the smaller box that the larger one covers."""
+def _common(a: Face, b: Face) -> float:
+    """The area that two boxes share."""
     (ax, ay, aw, ah), (bx, by, bw, bh) = a.box, b.box
-    w = min(ax + aw, bx + bw) - max(ax, bx)
-    h = min(ay + ah, by + bh) - max(ay, by)
-    return max(w, 0) * max(h, 0) / min(aw * ah, bw * bh)
+    return max(min(ax + aw, bx + bw) - max(ax, bx), 0) * max(min(ay + ah, by + bh) - max(ay, by), 0)
+
+
+def shared(a: Face, b: Face) -> float:
+    """The share of the smaller box that the larger one covers."""
+    return _common(a, b) / min(a.box[2] * a.box[3], b.box[2] * b.box[3])
+
+
+def union(a: Face, b: Face) -> float:
+    """The share of what two boxes cover together that both cover: intersection over union."""
+    common = _common(a, b)
+    return common / (a.box[2] * a.box[3] + b.box[2] * b.box[3] - common)
 
 
 @contextmanager
@@ -238,7 +305,7 @@ class YuNet:
     def __init__(self) -> None:
         file = str(weights.path("yunet"))
         with _without_warnings():  # OpenCV 5 warns of every choice of a target, its own default included
-            self._network = cv2.FaceDetectorYN.create(file, "", (320, 320), FLOOR, 0.3, 5000)
+            self._network = cv2.FaceDetectorYN.create(file, "", (320, 320), FLOOR, SUPPRESSION, 5000)
         self._lock = threading.Lock()  # the network keeps its input size between two calls
 
     def detect(self, rgb: Pixels) -> list[Face]:
@@ -276,7 +343,7 @@ class RetinaFace:
         import torch
 
         with self._lock, torch.inference_mode():
-            rows = self._network.detect_faces(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), conf_threshold=RETINA_FLOOR)
+            rows = self._network.detect_faces(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), RETINA_FLOOR, SUPPRESSION)
         return [_face((*row[:2], *(row[2:4] - row[:2])), row[5:15], row[4]) for row in rows]
 
 
