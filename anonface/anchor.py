@@ -88,8 +88,8 @@ class _Turns:
                 hashed += part * next(numbers)
                 alike &= part == middle
         blocks = np.empty((down, across, 2), "<u8")
-        rows, columns = np.arange(down, dtype=np.uint64) + np.uint64(self._top + top), np.arange(across) + left
-        blocks[..., 0] = (rows[:, None] << np.uint64(32)) | columns.astype(np.uint64)
+        y, x = np.arange(down).astype(np.uint64) + np.uint64(self._top + top), np.arange(across) + left
+        blocks[..., 0] = (y[:, None] << np.uint64(32)) | x.astype(np.uint64)
         blocks[..., 1] = hashed
         # every block is another one: a place comes once
         encrypted = Cipher(algorithms.AES(stream[:32]), modes.ECB()).encryptor().update(blocks.tobytes())

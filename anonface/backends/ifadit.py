@@ -313,7 +313,7 @@ class IFADIT:
         added = COMPENSATION.unpacked(more, opening.key, key.record)
         told = added or self._alone(more, opening, key)
         fits = told is not None if more.error < LEGIBLE and opening.key else None
-        self._checks.keep(given, key, Check(opening.nonce, fits, told and told.record))
+        self._checks.keep(given, key, Check(opening.nonce, fits, told.record if told else None))
         if fits is False:  # another key, whose code is nobody's
             sight = self._sight(face)
             return self._in_place(self._stranger(target, face, mask, sight), face, mask, sight)

@@ -263,7 +263,7 @@ class LatentEditingBackend(published.WithoutSettings):
         told = [kind.unpacked(one, opening.key, key.record) for kind, one in zip(COMPENSATION, heard, strict=True)]
         legible = opening.key is not None and first.error < LEGIBLE
         fits = told[0] is not None if legible else None
-        self._checks.keep(face, key, Check(opening.nonce, fits, told[1] and told[1].record))
+        self._checks.keep(face, key, Check(opening.nonce, fits, told[1].record if told[1] else None))
         base, features = self._led(image, key)
         codes, cover = self._compensated(base, told), mask.to(self.device)
         if self.casting and fits is False:

@@ -136,7 +136,9 @@ def _run(subject: Subject) -> list[Finding]:
             continue
         heard, payload = subject.model.said(crops[0]), subject.model.payload(crops[1], subject.drawn_key("other"))
         if heard is not None and payload is not None:
-            said.append(heard), own.append(payload), people.append(person)
+            said.append(heard)
+            own.append(payload)
+            people.append(person)
     if len(said) < 2 + max(KNOWN):
         return [told_apart(measures[0], {}, subject.people, detail=f"{len(said)} payloads legible, too few")]
     findings = []
