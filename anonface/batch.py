@@ -117,6 +117,7 @@ class Opened:
         header: of an anonymized photo's record.
         contents: of that record's payload.
         verified: whether the key was the right one, as in :class:`Recovered`.
+        notes: what is to be said of it, one line each.
     """
 
     source: Path | None
@@ -125,6 +126,7 @@ class Opened:
     header: Header | None = None
     contents: sealing.Contents = NOTHING
     verified: Verified = "unknown"
+    notes: tuple[str, ...] = ()
 
     @property
     def decoded(self) -> Photo:
@@ -220,6 +222,7 @@ class Anonymizing:
             kdf=self.kdf,
             faces=self.faces,
             faceless=self.faceless,
+            sealed=self.seal != "none" and not self.stateless,
         )
         notes = (*opened.decoded.notes, *(result.notes if result.faces else ["no face was found; only copied"]))
         return Treated(result, "stateless" if self.stateless else self.seal, notes)
@@ -295,7 +298,29 @@ class Recovering:
             photo = read_photo(data, self.max_pixels, str(name or ""))
         elif not sidecar:
             sealing.check_picture(contents, carriers.picture_digest(data))
-        return Opened(name, b"", photo, header, contents, verified)
+        notes = self._belonging(name, data, header, contents, sidecar) if sidecar and contents.tier == "file" else ()
+        return Opened(name, b"", photo, header, contents, verified, notes)
+
+    def _belonging(
+        self, name: Path, data: bytes, header: Header, contents: sealing.Contents, sidecar: Path
+    ) -> tuple[str, ...]:
+        """Notes on a picture whose original another file holds; none if it is as it was written, or is that file.
+
+        Raises:
+            ContainerError: it is another photo.
+        """
+        if carriers.kind(data) in ("png", "jpeg", "webp") and carriers.picture_digest(data) == contents.binding:
+            return ()
+        if os.path.realpath(name) == os.path.realpath(sidecar):
+            return ("the original is taken from the record, whatever the picture shows",)
+        picture = read_photo(data, self.max_pixels, str(name))
+        original = read_photo(bytes(contents.data), self.max_pixels, f"the original in {sidecar}")
+        if sealing.resembles(header, original.pixels, picture.pixels):
+            return ("the picture was saved again since it was written; the original is the record's",)
+        raise ContainerError(
+            f"{str(sidecar)!r} belongs to another photo than {str(name)!r}",
+            f"to take the original that it holds nevertheless, recover {str(sidecar)!r} with itself as --sidecar",
+        )
 
     def ready(self, opened: Opened) -> None:
         if self._tier(opened) == "none":
@@ -303,7 +328,7 @@ class Recovering:
 
     def treat(self, opened: Opened) -> Treated:
         header, contents, tier = opened.header, opened.contents, self._tier(opened)
-        notes = opened.photo.notes if opened.photo else ()
+        notes = (*opened.notes, *(opened.photo.notes if opened.photo else ()))
         said = "none" if header else "stateless"
         if header and tier == "file":
             original = Recovered("file", opened.verified, header.reports(), None, bytes(contents.data))

@@ -21,6 +21,10 @@ JPEG_START, JPEG_ID, JPEG_APP9, JPEG_COMMENT = b"\xff\xd8", b"ANONFACE\0", 0xE9,
 WEBP_TYPE = b"ANFC"
 PNG_PIECE = 1024 * 1024  # bytes of the record a chunk; some readers refuse chunks above 8 MB
 JPEG_PIECE = 0xFFFF - 2 - len(JPEG_ID)
+EXPOSED = (
+    "it must be treated as exposed: an earlier version made it with --consistent, and by several such photos of one key"
+    " the originals can be found; make it anew"
+)
 _TO_RECOVER = "`recover` takes its --sidecar, or --stateless if it was made so"
 
 
@@ -81,6 +85,7 @@ def describe(image: bytes, name: str) -> dict[str, Any]:
     record = expect(image, name, "name its sidecar, if it has one; of a photo made with --stateless nothing is known")
     header = decode(record)
     needs = ["the passphrase" if header.kdf else "the key file"]
+    notes = [EXPOSED] if container.exposed(header) else []
     if header.tier == "face":
         needs.append("the picture with every pixel as it was written")
     elif header.tier == "none":
@@ -91,6 +96,7 @@ def describe(image: bytes, name: str) -> dict[str, Any]:
         "file_bytes": len(image),
         "record_bytes": len(record),
         "needs": needs,
+        "notes": notes,
     }
 
 

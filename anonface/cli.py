@@ -1222,8 +1222,8 @@ def inspect(
     if as_json:
         _print_json({"exit": 0, "input": str(file), **facts})
         return
-    faces = facts.pop("faces")
-    for name, value in (*facts.items(), ("faces", len(faces))):
+    faces, notes = facts.pop("faces"), facts.pop("notes")
+    for name, value in (*facts.items(), ("faces", len(faces)), *(("note", note) for note in notes)):
         shown = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else value
         shown = "; ".join(value) if name == "needs" else "none" if value is None else shown
         print(_shown(f"{name.replace('_', ' '):15} {shown}"))

@@ -14,7 +14,7 @@ import io
 import math
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from anonface.errors import ContainerError, LimitError
@@ -26,6 +26,8 @@ MAX_HEADER = 64 * 1024  # bytes
 DIGEST_BYTES = 32
 GRID = 16  # quads lie on a grid of 1/GRID px
 KINDS = ("synth", "mosaic")  # in the order of their codes
+NONCES = "nonces"  # the parameter that holds the nonces of the faces' payloads, since version 6 of the watermark
+MARKED = ("ifadit", "diffusion", "dbaf", "hford")  # the backends whose new faces say something under the key
 CONSISTENT, STRETCHED, SEALED = 1, 2, 4  # flags
 
 Tier = Literal["none", "face", "file"]
@@ -227,6 +229,23 @@ def bound(header: Header) -> bytes:
             "split the photo into parts with fewer faces",
         )
     return MAGIC + struct.pack(">BI", VERSION, size) + body
+
+
+def binding(header: Header, sealed: bool) -> bytes:
+    """SHA-256 over what a record says that its photo's faces vouch for, under the key (docs/format.md): all but the
+    producer, the passphrase's costs and the seal itself, of which it counts whether an original is sealed.
+
+    Raises:
+        LimitError, ValueError: as :func:`encode`.
+    """
+    said = bound(replace(header, producer="-", kdf=None, seal=None))
+    return hashlib.sha256(b"anonface/v1 record\0" + bytes([sealed]) + said).digest()
+
+
+def exposed(header: Header) -> bool:
+    """Whether a photo was made in a way by which photos of one key open each other: consistent, with a watermark or an
+    anchor of version 5 or earlier."""
+    return header.consistent and header.backend in MARKED and NONCES not in header.parameters
 
 
 def payload(record: bytes) -> memoryview:

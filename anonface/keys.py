@@ -8,8 +8,15 @@ Each face of a photo takes its own subkey (RFC 5869, SHA-256, one per purpose)::
     PRK = HKDF-Extract(salt, master)
     K   = HKDF-Expand(PRK, "anonface/v1" 00 purpose 00 backend 00 u16be(face), 32)
 
-and streams longer than that come from SHAKE256(K). No torch or numpy generator is involved: a stream depends on its
-key alone, never on a device or on a library's version.
+What a face's pixels say is encrypted under a key of its own, of a nonce drawn for that face::
+
+    PRK' = HKDF-Extract("anonface/v1 payload" 00 nonce, PRK)      and K as above, of PRK'
+
+The salt may be one for all photos (:data:`CONSISTENT_SALT`): who a face becomes then depends on the key alone. A nonce
+never is, so no stream encrypts two messages.
+
+Streams longer than a key come from SHAKE256(K). No torch or numpy generator is involved: a stream depends on its key
+alone, never on a device or on a library's version.
 """
 
 from __future__ import annotations
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 32
 SALT_BYTES = 16
+NONCE_BYTES = 8  # of a face's payload: among 2^32 faces of one key two are alike with a chance of one half
 CHECKSUM_BYTES = 4
 MAX_KEY_FILE = 4096  # bytes; the longest valid form is under 200
 
@@ -51,8 +59,10 @@ PLAIN_PREFIX = "AFK1-"
 WRAPPED_PREFIX = "AFKP1-"
 CONTEXT = b"anonface/v1"
 
-# The networks' salt under --consistent and --stateless: key and pixels then suffice for recovery.
+# The networks' salt under --consistent and --stateless: key and pixels then suffice for recovery. It serves who a face
+# becomes, and the registration mark; what is encrypted is under :meth:`FaceKey.payload`.
 CONSISTENT_SALT = b"anonface/v1 same"
+PAYLOAD = CONTEXT + b" payload\0"
 
 MAX_MEMORY_KIB = 1024 * 1024
 MAX_ITERATIONS = 10
@@ -64,6 +74,11 @@ PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 def fresh_salt() -> bytes:
     """Draw 16 bytes from the operating system."""
     return secrets.token_bytes(SALT_BYTES)
+
+
+def fresh_nonce() -> bytes:
+    """Draw a face's nonce, 8 bytes, from the operating system."""
+    return secrets.token_bytes(NONCE_BYTES)
 
 
 @dataclass(frozen=True)
@@ -308,9 +323,13 @@ class FaceKey(_Secret):
     """The subkey of one face: labelled, reproducible streams. Made by :meth:`Key.face`.
 
     Two purposes give unrelated streams; a longer stream of one purpose begins with the shorter.
+
+    Attributes:
+        nonce: of the face's payload, 8 bytes, drawn for it or taken from its record; None where nobody has said it.
+        record: digest of the record that goes with the photo, empty where none does.
     """
 
-    __slots__ = ("backend", "index")
+    __slots__ = ("backend", "index", "nonce", "record")
 
     def __init__(self, prk: bytes, backend: str, index: int) -> None:
         if not 0 <= index <= 0xFFFF:
@@ -318,6 +337,28 @@ class FaceKey(_Secret):
         super().__init__(prk)
         self.backend = _label(backend)
         self.index = index
+        self.nonce: bytes | None = None
+        self.record = b""
+
+    def of_face(self, nonce: bytes | None, record: bytes = b"") -> FaceKey:
+        """The same subkey with what its photo says of the face."""
+        key = FaceKey(self._secret, self.backend.decode(), self.index)
+        key.nonce, key.record = nonce, record
+        return key
+
+    def payload(self, nonce: bytes) -> PayloadKey:
+        """The key that what a face's pixels say is encrypted under; the only way to one.
+
+        Args:
+            nonce: drawn for this face (:func:`fresh_nonce`), 8 bytes.
+        """
+        if len(nonce) != NONCE_BYTES:
+            raise ValueError(f"a nonce has {NONCE_BYTES} bytes, not {len(nonce)}")
+        return PayloadKey(hmac.digest(PAYLOAD + nonce, self._secret, "sha256"), self.backend.decode(), self.index)
+
+    def payload_of_version_5(self) -> PayloadKey:
+        """The key of photos that watermarks up to version 5 are in. Those of one salt share it: for reading alone."""
+        return PayloadKey(self._secret, self.backend.decode(), self.index, nonced=False)
 
     def derive(self, purpose: str) -> bytes:
         """The 32-byte key K of one purpose (printable ASCII)."""
@@ -346,6 +387,20 @@ class FaceKey(_Secret):
         middles = ((words >> 12) * 2 + 1) * 2.0**-53
         inverse = statistics.NormalDist().inv_cdf
         return np.array([inverse(middle) for middle in middles.tolist()], np.float64)
+
+
+class PayloadKey(FaceKey):
+    """The key of one face's payload, made by :meth:`FaceKey.payload`.
+
+    Attributes:
+        nonced: whether it is of a nonce, and so of one payload alone; false for watermarks up to version 5.
+    """
+
+    __slots__ = ("nonced",)
+
+    def __init__(self, prk: bytes, backend: str, index: int, nonced: bool = True) -> None:
+        super().__init__(prk, backend, index)
+        self.nonced = nonced
 
 
 def key_text(data: bytes) -> str:

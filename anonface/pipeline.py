@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from anonface import anchor
-from anonface.backends.base import Backend, Imprinting, Parameter, build
-from anonface.container import FaceEntry, FaceReport, Header
-from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
+from anonface.backends.base import Backend, Imprinting, Parameter, Renewing, Saying, build
+from anonface.container import NONCES, FaceEntry, FaceReport, Header, binding, damaged
+from anonface.errors import ContainerError, DeviceError, LimitError, NoFaceError, UsageError
 from anonface.faces import align, blend, outline, parse, people
 from anonface.faces.detect import Face, build_detector, same_face
 from anonface.faces.second_look import Cover, look_again
-from anonface.keys import CONSISTENT_SALT, Argon2, FaceKey, Key, PhotoKey, fresh_salt
+from anonface.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
 
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
@@ -41,6 +41,12 @@ MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
 ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
 # Of what is recovered by key and pixels alone.
 UNANCHORED = "no face bears this key's mark of backend {!r}: key or --backend is another's, or it was saved again since"
+FOREIGN = "the record does not belong to this picture: its faces were made at another time, for another photo"
+CHANGED = "the record was changed since the photo was made: key and picture fit, but not what it says"
+UNREAD = (
+    "no watermark was read where the record says faces are: the picture was changed much, or it is another's record"
+)
+EARLIER = "an earlier version made it: nothing can tell whether its record was changed, or a seal removed"
 SAME_FACE = 0.25  # of its quad's side: how far the corners of a face may be found from where it was put
 ONE_PLACE = 0.08  # of their quads' sides: how far the corners of two faces lie apart that are one
 SEEN_LATE = "seen when the finished photo was looked at"
@@ -70,12 +76,14 @@ class Recovered:
 
 @dataclass(frozen=True)
 class _Located:
-    """A face to work on: where it was seen, the square it lies in, and why it cannot be synthesised, if so."""
+    """A face to work on: where it was seen, the square it lies in, and why it cannot be synthesised, if so; of one that
+    an anchor named, the nonce that it says."""
 
     box: Box
     quad: Quad
     obstacle: str | None
     face: Face | None = None  # as a detector saw it
+    nonce: bytes = b""
 
     @property
     def seen(self) -> Face:
@@ -150,6 +158,7 @@ class Engine:
         kdf: Argon2 | None = None,
         faces: Chosen = "all",
         faceless: bool = False,
+        sealed: bool = False,
     ) -> Anonymized:
         """Make the faces of a photo other people's.
 
@@ -161,6 +170,8 @@ class Engine:
             kdf: how the key was made from a passphrase, to be noted in the header.
             faces: which of them; the others are left as they are, and so are the people of ``keep``.
             faceless: return a photo without a face unchanged.
+            sealed: whether an original will be sealed into the record. The faces say it under the key, so that a
+                recovery can tell when the seal was taken away.
 
         Raises:
             NoFaceError: the photo has no face.
@@ -176,8 +187,6 @@ class Engine:
                 result = blend.mosaic(result, face.quad)
         rendered = [i for i, face in enumerate(found) if i not in kept and face.obstacle is None]
         synth = [found[i] for i in rendered]
-        # keys count the faces that are synthesised, in the order of the header
-        keys = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
         outlines: dict[str, Parameter] = {}
         notes: tuple[str, ...] = ()
         if self.backend.outlined and (consistent or len(synth) > MOST_OUTLINES):
@@ -192,20 +201,17 @@ class Engine:
             if self.backend.outlined:
                 outlines = {f"{OUTLINE}{i}": outline.of_mask(cut.soft) for i, cut in enumerate(cuts)}
                 cuts = [self._outlined(result, cut.quad, _said(outlines, i)) for i, cut in enumerate(cuts)]
+        # keys count the faces that are synthesised, in the order of the header
+        marks = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
+        nonces = [fresh_nonce() for _ in synth]
+        keys = _under(self.backend, marks, nonces, b"")
         result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize, self.backend.exact)
         result, found, seen = self._look_again(pixels, result, found, kept)
         located = [face for i, face in enumerate(found) if i not in kept]
         notes = (*notes, *seen)
-        quads = [cut.quad for cut in cuts]
-        if isinstance(self.backend, Imprinting):
-            quads = self._to_be_found(result, cuts) if consistent and not self.backend.exact else quads
-            result = self._imprint(pixels, result, cuts, quads, keys, self.backend)
-        if self.backend.anchored and (consistent or not self.backend.outlined):
-            for quad, face_key in zip(quads, keys, strict=True):
-                result = anchor.drop(result, quad, (result != pixels).any(2), face_key)
         header = Header(
             backend=self.backend.name,
-            parameters={**self.backend.parameters(), "parser": self.parser, **outlines},
+            parameters={**self.backend.parameters(), "parser": self.parser, **outlines, **self._nonced(nonces)},
             flow_salt=salt,
             consistent=consistent,
             kdf=kdf,
@@ -215,6 +221,17 @@ class Engine:
                 FaceEntry(quad=_corners(f.quad), kind=SYNTH if f.obstacle is None else MOSAIC) for f in located
             ),
         )
+        record = _binding(header, sealed)
+        for face_key in keys:  # known only now: the second look may cover more
+            face_key.record = record
+        quads = [cut.quad for cut in cuts]
+        if isinstance(self.backend, Imprinting):
+            quads = self._to_be_found(result, cuts) if consistent and not self.backend.exact else quads
+            result = self._imprint(pixels, result, cuts, quads, keys, self.backend)
+        if self.backend.anchored and (consistent or not self.backend.outlined):
+            for quad, mark, nonce in zip(quads, marks, nonces, strict=True):
+                changed = (result != pixels).any(2)
+                result = anchor.drop(result, quad, changed, mark, nonce if _renews(self.backend) else b"")
         return Anonymized(result, _report(found, kept), header, notes)
 
     def recover(
@@ -230,7 +247,8 @@ class Engine:
         Raises:
             NoFaceError: there is no header, and no face was found.
             UsageError: ``faces`` numbers a face that is not there.
-            ContainerError: the header is of another backend, other weights or another canvas.
+            ContainerError: the header is of another backend, other weights, another canvas or another photo; or the key
+                fits the faces, and they say that the header is not the one they were made with.
         """
         backend = self.backend
         kept: dict[int, str] = {}
@@ -248,23 +266,38 @@ class Engine:
             backend, parser = self._fitting(header, pixels)
             if consistent:  # then what is read lies where a search would look, and the record says where faces were
                 found = _at_anchors(found, self._anchored(pixels, key))
-        synth = [face.quad for i, face in enumerate(found) if face.obstacle is None and i not in kept]
-        keys = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
+        synth = [face for i, face in enumerate(found) if face.obstacle is None and i not in kept]
+        nonces = _nonces(header, len(synth)) if header else [face.nonce or None for face in synth]
+        marks = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
+        keys = _under(backend, marks, nonces, _binding(header, header.tier != "none") if header else b"")
         if backend.outlined:
             said = header.parameters if header else {}
-            cuts = [self._outlined(pixels, quad, _said(said, i)) for i, quad in enumerate(synth)]
+            cuts = [self._outlined(pixels, face.quad, _said(said, i)) for i, face in enumerate(synth)]
+        elif backend.anchored:
+            dropped = [nonce or b"" if _renews(backend) else b"" for nonce in nonces]
+            cuts = [
+                self._cut(pixels, face.quad, parser, mark, nonce)
+                for face, mark, nonce in zip(synth, marks, dropped, strict=True)
+            ]
         else:
-            marks = keys if backend.anchored else [None] * len(keys)
-            cuts = [self._cut(pixels, quad, parser, mark) for quad, mark in zip(synth, marks, strict=True)]
+            cuts = [self._cut(pixels, face.quad, parser) for face in synth]
         result = self._replace(pixels, cuts, keys, backend, backend.recover, backend.exact_back)
+        if header and isinstance(backend, Saying):
+            notes = (*notes, *_vouched(header, cuts, keys, nonces, backend))
         return Recovered(result, header.reports() if header else _report(found, kept), notes=notes)
+
+    def _nonced(self, nonces: Sequence[bytes]) -> dict[str, Parameter]:
+        """What the record says of the faces' nonces, if the backend has any use for them."""
+        used = isinstance(self.backend, Saying) or _renews(self.backend)
+        return {NONCES: " ".join(nonce.hex() for nonce in nonces)} if used else {}
 
     def _anchored(self, pixels: Pixels, key: Key | PhotoKey) -> list[_Located]:
         """The faces that were replaced, where their anchors say, whether or not a detector sees faces."""
         if not self.backend.anchored:
             return []
-        quads = anchor.search(pixels, key.face(CONSISTENT_SALT, self.backend.name, 0))
-        return [_Located(_face_in(quad).box, quad, None) for quad in quads]
+        mark = key.face(CONSISTENT_SALT, self.backend.name, 0)
+        anchors = anchor.search(pixels, mark, _renews(self.backend)) or anchor.search(pixels, mark, tiled=True)
+        return [_Located(_face_in(found.quad).box, found.quad, None, nonce=found.nonce) for found in anchors]
 
     def _fitting(self, header: Header, pixels: Pixels) -> tuple[Backend, str]:
         """The backend under the header's parameters, and the header's parser."""
@@ -273,7 +306,10 @@ class Engine:
                 f"this photo was anonymized by backend {header.backend!r}, not {self.backend.name!r}",
                 f"choose --backend {header.backend}",
             )
-        if header.weights_digest != self.backend.digest():
+        digests = [self.backend.digest()]
+        if isinstance(self.backend, Saying):
+            digests.append(self.backend.digest_of_version_5())
+        if header.weights_digest not in digests:
             raise ContainerError(
                 "this photo was anonymized with other network weights",
                 "install the version of anonface that made it, or name the --model it was made with",
@@ -284,7 +320,7 @@ class Engine:
                 f"the photo is {width}x{height} px, its record says {w}x{h}",
                 "it was resized or cropped; a photo made with --stateless can be recovered with --stateless",
             )
-        parameters = {k: v for k, v in header.parameters.items() if not k.startswith(OUTLINE)}
+        parameters = {k: v for k, v in header.parameters.items() if not k.startswith((OUTLINE, NONCES))}
         parser = str(parameters.pop("parser", self.parser))
         if self.refine is not None:
             parameters["refine"] = self.refine
@@ -374,7 +410,7 @@ class Engine:
         except ValueError as error:
             raise ContainerError("the record's outline of a face is damaged", str(error)) from error
 
-    def _cut(self, pixels: Pixels, quad: Quad, parser: str, mark: FaceKey | None = None) -> _Cut:
+    def _cut(self, pixels: Pixels, quad: Quad, parser: str, mark: FaceKey | None = None, nonce: bytes = b"") -> _Cut:
         """A face with the mask of what the parser sees, or of what was replaced, as the anchor of a key says."""
         crop = self._crop(pixels, quad)
         size = len(crop)
@@ -384,7 +420,7 @@ class Engine:
         if self.backend.rim != "none":
             face = parse.with_rim(face, crop, mesh if self.backend.rim == "beyond" else None)
         if mark is not None:
-            face = anchor.replaced(pixels, quad, face > 0.5, mark).astype(face.dtype)
+            face = anchor.replaced(pixels, quad, face > 0.5, mark, nonce).astype(face.dtype)
         return _Cut(quad, crop, blend.soften(face), eyeless)
 
     def _replace(
@@ -467,6 +503,65 @@ def _at_anchors(found: list[_Located], anchors: list[_Located]) -> list[_Located
         near = face.obstacle is None and off and min(off) <= SAME_FACE * align.side_of(face.quad)
         moved.append(anchors[int(np.argmin(off))] if near else face)
     return moved
+
+
+def _renews(backend: Backend) -> bool:
+    return isinstance(backend, Renewing) and backend.renews
+
+
+def _under(backend: Backend, marks: Sequence[FaceKey], nonces: Sequence[bytes | None], record: bytes) -> list[FaceKey]:
+    """The keys that a backend gets for faces: with their nonces, or of these alone."""
+    if _renews(backend):
+        return [mark.payload(nonce) if nonce else mark for mark, nonce in zip(marks, nonces, strict=True)]
+    return [mark.of_face(nonce, record) for mark, nonce in zip(marks, nonces, strict=True)]
+
+
+def _binding(header: Header, sealed: bool) -> bytes:
+    try:
+        return binding(header, sealed)
+    except LimitError:  # so many faces that no record can be written; there may be no need of one
+        return b""
+
+
+def _nonces(header: Header, faces: int) -> list[bytes | None]:
+    """The nonces of the faces that a record calls synth; None where an earlier version wrote it.
+
+    Raises:
+        ContainerError: they are not as many as the faces, or no nonces.
+    """
+    said = header.parameters.get(NONCES)
+    if said is None:
+        return [None] * faces
+    try:
+        nonces = [bytes.fromhex(nonce) for nonce in str(said).split()]
+    except ValueError:
+        raise damaged("its nonces are none") from None
+    if len(nonces) != faces or any(len(nonce) != NONCE_BYTES for nonce in nonces):
+        raise damaged("its nonces and its faces do not go together")
+    return list(nonces)
+
+
+def _vouched(
+    header: Header, cuts: list[_Cut], keys: list[FaceKey], nonces: list[bytes | None], backend: Saying
+) -> tuple[str, ...]:
+    """What faces that were recovered say of the record, as notes.
+
+    Under a wrong key nothing is said of it: nobody is to see that a key was wrong.
+
+    Raises:
+        ContainerError: it is another photo's, or was changed.
+    """
+    checks = [backend.checked(_to_tensor(cut.crop[None]), key) for cut, key in zip(cuts, keys, strict=True)]
+    heard = [(check, nonce) for check, nonce in zip(checks, nonces, strict=True) if check]
+    if any(check.nonce and nonce and check.nonce != nonce for check, nonce in heard):
+        raise ContainerError(FOREIGN, "give the record that was written with the picture")
+    if any(check.record is False for check, _ in heard):
+        raise ContainerError(
+            CHANGED, "use an intact copy; if it carried a sealed original, somebody has taken that away"
+        )
+    if NONCES not in header.parameters:
+        return () if header.seal else (EARLIER,)
+    return (UNREAD,) if heard and not any(check.nonce for check, _ in heard) else ()
 
 
 def choose_device(name: str) -> torch.device:

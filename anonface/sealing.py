@@ -32,6 +32,7 @@ _INTACT = "use the picture that was written with it, or one with the very same p
 CHUNK, TAG, SALT_AND_COMMITMENT = 16 * 1024, 16, 24 + 32  # bytes, of Cobblestone-256
 STEP = 64 * 1024  # bytes that are encrypted at a time
 STRIP = 64  # rows that are looked at at a time
+THUMB, ALIKE = 48, 10.0  # px of a side, and grey levels of mean difference, within which pictures resemble each other
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,23 @@ def check_picture(contents: Contents, picture: bytes) -> None:
     """
     if not hmac.compare_digest(contents.binding, picture):
         raise _foreign("to take the sealed original nevertheless, name the file that holds the record with --sidecar")
+
+
+def resembles(header: Header, original: Pixels, picture: Pixels) -> bool:
+    """Whether a picture may be the anonymized one of an original, saved again or resized: alike but for the faces.
+
+    Args:
+        original, picture: uint8 [H, W, 3], not necessarily of one size.
+    """
+    import cv2
+
+    outside = (~region(header)).astype(np.float32)
+    lightness = [cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY).astype(np.float32) for pixels in (original, picture)]
+    first, second, seen = (
+        cv2.resize(plane, (THUMB, THUMB), interpolation=cv2.INTER_AREA) for plane in (*lightness, outside)
+    )
+    apart = np.abs(first - second)[seen > 0.99]
+    return not len(apart) or float(apart.mean()) < ALIKE
 
 
 def seal(header: Header, key: Key, contents: Contents) -> bytes:

@@ -46,7 +46,9 @@ class FakeEngine:
         kinds = ["synth" if i in chosen else "kept" for i in range(len(places))]
         return [FaceReport(i, kinds[i], (x, y, SIDE, SIDE)) for i, (x, y) in enumerate(places)]
 
-    def anonymize(self, pixels, key, *, consistent=False, boxes=(), kdf=None, faces="all", faceless=False):
+    def anonymize(
+        self, pixels, key, *, consistent=False, boxes=(), kdf=None, faces="all", faceless=False, sealed=False
+    ):
         if not pixels.any() and not faceless:
             raise NoFaceError("no face was found", "name one with --box x,y,w,h")
         salt = CONSISTENT_SALT if consistent else fresh_salt()

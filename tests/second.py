@@ -97,6 +97,22 @@ def subkey(prk, purpose, backend, face):
     return HKDFExpand(SHA256(), 32, info).derive(prk)
 
 
+def payload_prk(prk, nonce):
+    return hmac.digest(CONTEXT + b" payload\0" + nonce, prk, "sha256")
+
+
+def coded_nonce(nonce):
+    """The bits that the first numbers of a watermark say of a nonce, as a string of 0 and 1."""
+    data = nonce + hashlib.sha256(b"anonface/v1 nonce" + nonce).digest()[:2]
+    bits = [byte >> (7 - place) & 1 for byte in data for place in range(8)]
+    said = ""
+    for place in range(len(bits)):
+        window = [bits[place - shift] for shift in range(7)]  # the newest first, round the circle
+        for taps in ("1111001", "1011011"):
+            said += str(sum(bit for bit, tap in zip(window, taps, strict=True) if tap == "1") % 2)
+    return said
+
+
 def stream(key, size):
     return hashlib.shake_256(key).digest(size)
 

@@ -3,6 +3,7 @@
 import io
 import struct
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from test_container import HEADER, RECORD
 
 from anonface import carriers
 from anonface.carriers import embed, extract, strip
-from anonface.container import decode
+from anonface.container import decode, encode
 from anonface.errors import ContainerError
+from anonface.keys import CONSISTENT_SALT
 
 
 def picture() -> Image.Image:
@@ -159,3 +161,16 @@ def test_garbage_never_escapes_as_another_error() -> None:
                 assert decode(record) == HEADER
         except ContainerError:
             continue
+
+
+def test_an_exposed_photo_is_named() -> None:
+    """One of an earlier version that shares its keystream with others; not one of today, nor one with its own salt."""
+    early = replace(HEADER, backend="hford", parameters={}, consistent=True, flow_salt=CONSISTENT_SALT, seal=None)
+    for header, exposed in (
+        (early, True),
+        (replace(early, parameters={"nonces": "00" * 8}), False),
+        (replace(early, consistent=False, flow_salt=bytes(16)), False),
+        (replace(early, backend="ifadit-official"), False),
+    ):
+        notes = carriers.describe(embed(IMAGES["png"], encode(header)), "a.png")["notes"]
+        assert len(notes) == exposed and all("treated as exposed" in note for note in notes)

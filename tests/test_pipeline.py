@@ -1,5 +1,6 @@
 """One photo in memory, on real detector, landmarks and networks."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -8,10 +9,10 @@ import pytest
 import torch
 
 from anonface import sealing
-from anonface.container import decode, encode
+from anonface.container import Seal, decode, encode
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.faces import align
-from anonface.keys import Key
+from anonface.keys import Argon2, FaceKey, Key
 from anonface.pipeline import Engine, _face_in, choose_device
 
 KEY, OTHER = (Key.from_bytes(bytes([i]) * 32) for i in (1, 2))
@@ -104,7 +105,12 @@ def test_what_is_sealed_covers_all_that_changed(engine, photo, anonymized):
 def test_the_header_says_what_recovery_needs(engine, photo, anonymized):
     header = decode(encode(anonymized.header))
     assert header == anonymized.header
-    assert header.backend == "ifadit" and header.parameters == {"parser": "trained", "refine": 1}
+    assert header.backend == "ifadit" and {**header.parameters, "nonces": ""} == {
+        "parser": "trained",
+        "refine": 1,
+        "nonces": "",
+    }
+    assert len(bytes.fromhex(str(header.parameters["nonces"]))) == 8
     assert header.canvas == (512, 512) and header.weights_digest == engine.backend.digest()
 
 
@@ -112,8 +118,57 @@ def test_every_photo_has_its_salt_unless_consistent(engine, photo, anonymized):
     again = engine.anonymize(photo, KEY)
     assert again.header.flow_salt != anonymized.header.flow_salt
     assert not np.array_equal(again.pixels, anonymized.pixels)
+
+
+def test_consistent_photos_show_the_same_person_and_say_it_under_nonces_of_their_own(engine, photo, monkeypatch):
+    first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
+    apart = np.abs(first.pixels.astype(int) - second.pixels)
+    assert first.header.parameters["nonces"] != second.header.parameters["nonces"] and apart.any() and apart.mean() < 1
+    monkeypatch.setattr("anonface.pipeline.fresh_nonce", lambda: bytes(8))
     first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
     assert np.array_equal(first.pixels, second.pixels)
+
+
+def test_a_record_that_was_changed_is_known_to_the_key_and_to_it_alone(engine, anonymized):
+    """A seal that was taken away, above all. Under another key nothing is said: nobody is to see that it was wrong."""
+    header = anonymized.header
+    seal = Seal("file", bytes(16), bytes(32))
+    for changed in (replace(header, seal=seal), replace(header, parameters={**header.parameters, "parser": "bisenet"})):
+        with pytest.raises(ContainerError, match="record was changed since the photo was made"):
+            engine.recover(anonymized.pixels, KEY, replace(changed, parameters=header.parameters | {"refine": 2}))
+        assert engine.recover(anonymized.pixels, OTHER, replace(header, seal=seal)).notes == ()
+    kdf = Argon2(bytes(16), 64, 1, 1)  # rekeying changes these, and vouches for them by the seal
+    assert engine.recover(anonymized.pixels, KEY, replace(header, kdf=kdf, producer="9.9")).notes == ()
+
+
+def test_a_record_of_another_photo_is_refused_under_any_key(engine, photo, anonymized):
+    foreign = replace(anonymized.header, parameters={**anonymized.header.parameters, "nonces": "12345678" * 2})
+    for key in (KEY, OTHER):
+        with pytest.raises(ContainerError, match="does not belong to this picture"):
+            engine.recover(anonymized.pixels, key, foreign)
+    assert "no watermark was read" in engine.recover(photo, KEY, anonymized.header).notes[0]
+    for nonces in ("", "xy", "1234", "12345678" * 2 + " " + "12345678" * 2):
+        broken = replace(anonymized.header, parameters={**anonymized.header.parameters, "nonces": nonces})
+        with pytest.raises(ContainerError, match="damaged"):
+            engine.recover(anonymized.pixels, KEY, broken)
+
+
+def test_a_photo_that_watermark_5_made_comes_back(engine, photo, monkeypatch):
+    """Its key is the salt's own, its code longer, its checks ones, its record without nonces."""
+    from anonface.backends import ifadit, message, nonce
+
+    monkeypatch.setattr(FaceKey, "payload", lambda key, nonce: key.payload_of_version_5())
+    monkeypatch.setattr(nonce, "numbers", lambda nonce: torch.zeros(0))
+    monkeypatch.setattr(ifadit, "CODED", 260)
+    monkeypatch.setattr(ifadit, "COMPENSATION", message.Kind("compensation", 0.5, 0.25))
+    made = engine.anonymize(photo, KEY)
+    monkeypatch.undo()
+    parameters = {name: value for name, value in made.header.parameters.items() if name != "nonces"}
+    header = replace(made.header, parameters=parameters, weights_digest=engine.backend.digest_of_version_5())
+    back = engine.recover(made.pixels, KEY, header)
+    changed = (made.pixels != photo).any(2)
+    hidden, left = (np.abs(x[changed].astype(float) - photo[changed]).mean() for x in (made.pixels, back.pixels))
+    assert left < 0.6 * hidden and back.notes[0].startswith("an earlier version made it")
 
 
 def test_recovery_runs_with_and_without_a_header(engine, photo, anonymized):
@@ -151,8 +206,6 @@ def test_the_imprint_is_made_for_what_recovery_will_cut(engine, photo, monkeypat
 
 
 def test_a_header_of_something_else_is_refused(engine, anonymized):
-    from dataclasses import replace
-
     with pytest.raises(ContainerError, match="backend 'dbaf'"):
         engine.recover(anonymized.pixels, KEY, replace(anonymized.header, backend="dbaf"))
     with pytest.raises(ContainerError, match="other network weights"):

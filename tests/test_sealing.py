@@ -310,6 +310,26 @@ def test_a_picture_saved_again_keeps_its_original_in_a_sidecar():
     assert recover("again.jpg", KEY, sidecar="record.anf", engine=None).original == original
 
 
+@pytest.mark.parametrize("size", [None, (40, 30)])
+def test_a_sidecar_of_another_photo_is_refused(size):
+    """Its original would pass for the picture's own."""
+    original, _ = put(sidecar="record.anf")
+    other = Image.fromarray(noise(seed=9))
+    other.resize(size or other.size).save("other.png")
+    with pytest.raises(ContainerError, match=r"belongs to another photo than 'other\.png'") as caught:
+        recover("other.png", KEY, "never.png", sidecar="record.anf", engine=None)
+    assert caught.value.exit_code == 8 and "itself as --sidecar" in caught.value.hint and not Path("never.png").exists()
+    assert recover("record.anf", KEY, sidecar="record.anf", engine=None).original == original
+
+
+def test_a_picture_is_known_again_after_a_resize():
+    rng = np.random.default_rng(1)
+    smooth = np.asarray(Image.fromarray(rng.integers(0, 256, (9, 12, 3), np.uint8)).resize((160, 120)))
+    original, _ = put(data=saved(smooth, "jpeg"), sidecar="record.anf")
+    Image.open("hidden.png").resize((80, 60)).save("smaller.jpg")
+    assert recover("smaller.jpg", KEY, sidecar="record.anf", engine=None).original == original
+
+
 def test_a_changed_picture_still_gives_its_original_when_asked_to():
     original, hidden = put()
     Path("edited.png").write_bytes(carriers.embed(saved(noise(seed=9)), carriers.extract(hidden)))

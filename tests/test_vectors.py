@@ -14,6 +14,7 @@ from fake import FakeEngine
 from PIL import Image
 
 from anonface import anonymize, carriers, cli, container, errors, recover, sealing
+from anonface.backends.nonce import numbers as numbers_of_nonce
 from anonface.batch import rekey
 from anonface.keys import Argon2, Key
 
@@ -254,6 +255,18 @@ def test_keys_and_streams_of_the_second_implementation():
         assert key.hex() == vector["key"] and second.stream(key, 64).hex() == vector["stream"]
         assert np.allclose(second.signed_unit(key, 8), vector["signed_unit"], atol=1e-7)
         assert np.allclose(second.normal(key, 8), vector["normal"], rtol=1e-13, atol=1e-15)
+
+
+def test_payload_keys_and_nonces_of_the_second_implementation():
+    for vector in KEYS["payloads"]:
+        master, salt, nonce = (bytes.fromhex(vector[name]) for name in ("master", "salt", "nonce"))
+        prk = second.payload_prk(second.prk_of(master, salt), nonce)
+        assert second.subkey(prk, vector["purpose"], vector["backend"], vector["index"]).hex() == vector["key"]
+        own = Key(master).face(salt, vector["backend"], vector["index"]).payload(nonce)
+        assert own.derive(vector["purpose"]).hex() == vector["key"]
+        assert second.coded_nonce(nonce) == vector["coded"]
+        said = "".join("01"[value < 0] for value in numbers_of_nonce(nonce).tolist())
+        assert said == vector["coded"]
 
 
 def test_the_second_implementation_and_the_writer_share_nothing_with_the_package():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -90,8 +91,47 @@ class Imprinting(Protocol):
 
         Returns:
             [1, 3, r, r] in units of ``shown``, over its whole square, 0 where the mask is 0.
+
+        What it says is encrypted under the nonce that the key names, else under a fresh one.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a face that was recovered said of itself.
+
+    Attributes:
+        nonce: in the clear; None where it is illegible.
+        fits: whether the key is the one it was made under; None where that cannot be told.
+        record: whether the record is the one it was made with; None where that cannot be told, as under another key.
+    """
+
+    nonce: bytes | None
+    fits: bool | None
+    record: bool | None
+
+
+@runtime_checkable
+class Saying(Protocol):
+    """A backend whose new faces say, in pixels, what recovery needs, encrypted under a nonce of each face's own."""
+
+    def checked(self, face: Tensor, key: FaceKey) -> Check | None:
+        """What a face [1, 3, R, R] said that :meth:`Backend.recover` was given last, under that very key object; None
+        if it was not given it."""
+        ...
+
+    def digest_of_version_5(self) -> bytes:
+        """:meth:`Backend.digest` of the photos that watermarks of version 5 are in, which are read still."""
+        ...
+
+
+@runtime_checkable
+class Renewing(Protocol):
+    """A backend whose whole transform is keyed by each face's nonce: what it says is nothing but transformed latents,
+    so a key that served two photos would be a stream used twice. It makes nobody the same person in two photos."""
+
+    renews: bool
 
 
 def _ifadit(device: torch.device, settings: Settings) -> Backend:

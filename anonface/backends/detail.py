@@ -20,7 +20,7 @@ from torch import Tensor
 from anonface.backends import watermark
 from anonface.backends.message import Kind
 from anonface.backends.watermark import FOURTH, THIRD, YCBCR, Channel, Reading
-from anonface.keys import FaceKey
+from anonface.keys import PayloadKey
 
 GRID = 256  # px along the side of the aligned square, on which waves are drawn
 LEFT, TOP, WIDTH, HEIGHT = 0.18, 0.2, 0.64, 0.74  # of the square: where there can be a face
@@ -56,7 +56,7 @@ PARTS = SLOW, FINE
 
 
 def told(
-    missing: Tensor, shown: Tensor, mask: Tensor, beside: int, key: FaceKey
+    missing: Tensor, shown: Tensor, mask: Tensor, beside: int, key: PayloadKey
 ) -> tuple[Tensor | None, Tensor | None]:
     """What the third and the fourth channel are to say of what is missing; None where too little of the face shows.
 
@@ -83,7 +83,7 @@ def lengths() -> list[list[int]]:
     return [[part.kind.length(count) for count in part.counts] for part in PARTS]
 
 
-def heard(said: Sequence[Reading], side: int, grey: bool, key: FaceKey) -> Tensor | None:
+def heard(said: Sequence[Reading], side: int, grey: bool, key: PayloadKey | None) -> Tensor | None:
     """The picture [1, 3, side, side] to be added to what is drawn; None where none is said, or to another key.
 
     Args:
@@ -92,7 +92,7 @@ def heard(said: Sequence[Reading], side: int, grey: bool, key: FaceKey) -> Tenso
     slow, fine = (part.kind.unpacked(one, key) for part, one in zip(PARTS, said, strict=True))
     if slow is None:
         return None
-    return drawn(slow if fine is None else torch.cat([slow, fine]), side, grey)
+    return drawn(slow.numbers if fine is None else torch.cat([slow.numbers, fine.numbers]), side, grey)
 
 
 def measured(missing: Tensor, mask: Tensor, count: int, grey: bool) -> Tensor:

@@ -146,6 +146,7 @@ class Diffusion:
     name = "diffusion"
     exact = exact_back = True
     anchored = True
+    renews = True
     rim: Rim = "none"
     lit = False
     together = True

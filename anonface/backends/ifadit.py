@@ -6,8 +6,8 @@
 with three additions. The hidden code casts a person whom the generator can draw (``persona.py``), and latent
 refinement fits that person into the photo (``refine.py``). The finished photo says the hidden code, what has to be
 added to M's latents for them to draw the original (``compensate.py``), and what they still leave open (``detail.py``),
-in a watermark (``watermark.py``) under a keyed veil (``veil.py``). Where that cannot be read any more, recovery rests
-on the face alone, as in the paper. The flow runs in float64 on the CPU: its inverse is the same on every machine.
+encrypted (``veil.py``) in a watermark (``watermark.py``). Where that cannot be read any more, recovery rests on the
+face alone, as in the paper. The flow runs in float64 on the CPU: its inverse is the same on every machine.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends import detail, veil, watermark
-from anonface.backends.base import Parameter, Rim, Settings
+from anonface.backends import detail, nonce, veil, watermark
+from anonface.backends.base import Check, Parameter, Rim, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.eyes import Sight, load_eyes
 from anonface.backends.generator import FINEST_HEAD, GENERATOR_FILES, load_generator, load_mapping, sketching
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.mending import in_place, mended
-from anonface.backends.message import LEGIBLE, Kind
+from anonface.backends.message import LEGIBLE, Kind, Opening, Told, opened
 from anonface.backends.persona import FEATURED, ONE, USUAL, cast, strangers
 from anonface.backends.refine import (
     BARE,
@@ -51,7 +51,7 @@ from anonface.backends.refine import (
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError
 from anonface.faces.blend import composite
-from anonface.keys import FaceKey
+from anonface.keys import FaceKey, PayloadKey, fresh_nonce
 from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.census import Census
 from anonface.models.critic import Critic, within
@@ -63,11 +63,13 @@ from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
 ELSEWHERE = 10.0  # nats of the critic's that a squared deviation of seeming East Asian, beyond FROM_THERE, is worth
 LONER = 60.0  # and, where nothing of the eyes shows, a cosine to the other strangers more than to the seen face
 CLEAR = 0.1  # error of a reading, in shares of the circle's half, above which recovery helps it
-COMPENSATION = Kind("compensation", 0.5, 0.25)
+COMPENSATION = Kind("compensation", 0.5, 0.25, recorded=True)
+CHECKS = Kind("checks", recorded=True)  # in its place, where there is no compensation
 # Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. Real faces have no more in
 # those that follow; they are not said.
 SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.0218, 0.0166, 0.0099]).double()
 SPREAD = SPREAD.repeat_interleave(26)
+CODED = 208  # of these are said, in which all but a hundredth of a code's keyed part lies; up to version 5 all
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
 LATENTS = 17  # that a compensation reaches
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
@@ -177,6 +179,7 @@ class IFADIT:
         self.restoration = RESTORE
         self.finishing = CompensationParams(rate=0.1)
         self._meant: Memory[_Meant] = Memory()
+        self._checks: Memory[Check] = Memory()
         self._pace()
 
     def _pace(self) -> None:
@@ -200,14 +203,20 @@ class IFADIT:
         other = copy.copy(self)
         # what a header does not say of freed conditions is that none were; only steps may come from elsewhere
         other.settings = IFADITSettings.of({"refine": self.settings.refine, **settings})
-        other._meant = Memory()
+        other._meant, other._checks = Memory(), Memory()
         other._pace()
         return other
 
     def digest(self) -> bytes:
+        return self._digest(watermark.VERSION)
+
+    def digest_of_version_5(self) -> bytes:
+        return self._digest(watermark.VERSION_5)
+
+    def _digest(self, version: str) -> bytes:
         # neither the parser's nor CASTING_FILES': every photo made with older ones can be led back with newer ones
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
-        said = [*(weights.digest(name) for name in names), watermark.VERSION]
+        said = [*(weights.digest(name) for name in names), version]
         return hashlib.sha256("".join(said).encode()).digest()
 
     def visible(self, masks: Tensor) -> Tensor:
@@ -254,64 +263,81 @@ class IFADIT:
             assert meant is not None
         shown, original, mask = (x.to(self.device) for x in (shown, original, mask))
         if meant.said is None:
-            code = self._in_numbers(meant.hidden, shown, key).to(shown)
-            meant.said = code, *self._rest(meant, shown, original, mask, key)
+            # one nonce for one message: no other is ever encrypted under this key
+            named = key.nonce or fresh_nonce()
+            payload = key.payload(named)
+            code = torch.cat([nonce.numbers(named), self._in_numbers(meant.hidden, shown, payload)]).to(shown)
+            meant.said = code, *self._rest(meant, shown, original, mask, payload, key.record)
         return watermark.STRENGTH * watermark.write(shown, mask, *meant.said).cpu()
 
-    def _in_numbers(self, hidden: Tensor, seen: Tensor, key: FaceKey) -> Tensor:
-        """A hidden code as the watermark says it: what of it the finished face does not show, veiled."""
+    def _in_numbers(self, hidden: Tensor, seen: Tensor, key: PayloadKey) -> Tensor:
+        """A hidden code as the watermark says it: what of it the finished face does not show, encrypted."""
         shift = (hidden - self.embed(watermark.without(seen)))[0, :KEPT] / SHIFT
-        keyed = hidden[0, KEPT : KEPT + len(SPREAD)] / SPREAD
+        keyed = hidden[0, KEPT : KEPT + CODED] / SPREAD[:CODED]
         keyed = keyed / keyed.square().mean().sqrt()
         return veil.drop(torch.cat([shift, keyed]), key, "code")
 
-    def _out_of_numbers(self, said: Tensor, face: Tensor, key: FaceKey) -> Tensor:
+    def _out_of_numbers(self, opening: Opening, key: PayloadKey, face: Tensor) -> Tensor:
         """The hidden code again, [1, 448]."""
-        values = veil.lift(said, key, "code")
+        coded = CODED if key.nonced else len(SPREAD)
+        values = veil.lift(opening.values[: KEPT + coded], key, "code")
         kept = self.embed(watermark.without(face))[0, :KEPT] + SHIFT * values[:KEPT]
-        keyed = F.normalize(SPREAD * values[KEPT:], dim=0) * (1 - kept.square().sum()).clamp_min(0.1).sqrt()
-        return F.normalize(
-            F.pad(torch.cat([kept, keyed]), (0, self.flow.params.code - KEPT - len(SPREAD)))[None], dim=1
-        )
+        keyed = F.normalize(SPREAD[:coded] * values[KEPT:], dim=0) * (1 - kept.square().sum()).clamp_min(0.1).sqrt()
+        return F.normalize(F.pad(torch.cat([kept, keyed]), (0, self.flow.params.code - KEPT - coded))[None], dim=1)
 
     def _rest(
-        self, meant: _Meant, shown: Tensor, face: Tensor, mask: Tensor, key: FaceKey
+        self, meant: _Meant, shown: Tensor, face: Tensor, mask: Tensor, key: PayloadKey, record: bytes
     ) -> tuple[Tensor | None, ...]:
-        """What recovery is to add to M's latents of the finished face, and then to the face that they draw."""
+        """What recovery is to add to M's latents of the finished face, and then to the face that they draw; without
+        refinement it only checks key and record."""
         if meant.own is None:
-            return ()
+            return (CHECKS.packed(meant.hidden.new_zeros(0), key, record),)
         base = self.networks.mapper.to_u(self.latents(watermark.without(shown), meant.code.to(shown)))
         seen, small, cover = (shrink(x, self.resolution) for x in (shown, face, mask))
         begun = (meant.own - base)[..., :COORDINATES]
         change = compensation(base, small, cover, seen, self.networks, self.finishing, begun)
-        first = COMPENSATION.packed(change.flatten(), key)
-        heard = COMPENSATION.unpacked(watermark.Reading(first, 0.0), key)
-        assert heard is not None
-        missing = face - self._drawn(self._compensated(base, heard), shown, mask).to(face)
+        first = COMPENSATION.packed(change.flatten(), key, record)
+        told = COMPENSATION.unpacked(watermark.Reading(first, 0.0), key, record)
+        assert told is not None
+        missing = face - self._drawn(self._compensated(base, told.numbers), shown, mask).to(face)
         return first, *detail.told(missing, shown, mask, len(first), key)
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         return torch.cat([self._restored(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
 
     def _restored(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
-        face, mask = face.to(self.device), mask.to(self.device)
-        code, more, *rest = self.heard(face)
-        target = self._led(code, face, key).to(face)
-        added = COMPENSATION.unpacked(more, key)
-        if added is None and more.error < LEGIBLE:  # another key, whose code is nobody's
+        given, face, mask = face, face.to(self.device), mask.to(self.device)
+        first, more, *rest = self.heard(face)
+        opening = opened(first, key)
+        target = self._led(opening, first.error, face, key).to(face)
+        added = COMPENSATION.unpacked(more, opening.key, key.record)
+        told = added or self._alone(more, opening, key)
+        fits = told is not None if more.error < LEGIBLE and opening.key else None
+        self._checks.keep(given, key, Check(opening.nonce, fits, told.record if told else None))
+        if fits is False:  # another key, whose code is nobody's
             sight = self._sight(face)
             return self._in_place(self._stranger(target, face, mask, sight), face, mask, sight)
         w = self.latents(watermark.without(face), target)
         if self.compensates and added is not None:
-            w = self._compensated(self.networks.mapper.to_u(w), added)
-        if self.settings.refine and more.error > CLEAR:
+            w = self._compensated(self.networks.mapper.to_u(w), added.numbers)
+        if self.settings.refine and (more.error > CLEAR or added is None):
             scene = self._scene(self._sight(face), shrink(mask, self.resolution), self.restoration)
             w = refine(w, target, scene, self.networks.mapper)
         picture = self._drawn(w, face, mask)
-        missing = detail.heard(rest, face.shape[-1], watermark.is_grey(face), key)
+        missing = detail.heard(rest, face.shape[-1], watermark.is_grey(face), opening.key)
         if self.compensates and missing is not None:
             picture = picture + missing.to(picture)
         return picture.clamp(-1, 1)
+
+    @staticmethod
+    def _alone(more: watermark.Reading, opening: Opening, key: FaceKey) -> Told | None:
+        """What the second channel says where it says checks alone."""
+        if opening.key is None or not opening.key.nonced:
+            return None
+        return CHECKS.unpacked(watermark.Reading(more.values[: CHECKS.head], more.error), opening.key, key.record)
+
+    def checked(self, face: Tensor, key: FaceKey) -> Check | None:
+        return self._checks.recall(face, key)
 
     @torch.no_grad()
     def _stranger(self, hidden: Tensor, face: Tensor, mask: Tensor, sight: Sight) -> Tensor:
@@ -348,11 +374,12 @@ class IFADIT:
 
         z is what the watermark says, or where that is illegible C(E_ID(X'')), the paper's.
         """
-        return self._led(self.heard(face)[0], face, key)
+        first = self.heard(face)[0]
+        return self._led(opened(first, key), first.error, face, key)
 
-    def _led(self, code: watermark.Reading, face: Tensor, key: FaceKey) -> Tensor:
-        if code.error < LEGIBLE:
-            hidden = self._out_of_numbers(code.values, face, key)
+    def _led(self, opening: Opening, error: float, face: Tensor, key: FaceKey) -> Tensor:
+        if opening.key and error < LEGIBLE:
+            hidden = self._out_of_numbers(opening, opening.key, face)
         else:
             with torch.inference_mode():
                 hidden = self.compensation(self.networks.encoder(face.to(self.device))).cpu().double()
@@ -360,9 +387,10 @@ class IFADIT:
 
     @torch.inference_mode()
     def heard(self, face: Tensor) -> list[watermark.Reading]:
-        """What the watermark of a finished face says in its channels: the code, the compensation, twice the detail."""
-        count = COMPENSATION.length(LATENTS * COORDINATES)
-        return watermark.read(face.to(self.device), KEPT + len(SPREAD), count, *detail.lengths())
+        """What the watermark of a finished face says in its channels: nonce and code, the compensation, twice the
+        detail."""
+        counts = nonce.LENGTH + KEPT + CODED, COMPENSATION.length(LATENTS * COORDINATES)
+        return watermark.read(face.to(self.device), *counts, *detail.lengths())
 
     @torch.inference_mode()
     def embed(self, faces: Tensor) -> Tensor:

@@ -5,8 +5,8 @@
 
 A key is three vectors, one a level of the codes. A disguise goes further from what all keys make of a face than the
 papers' edit does, and holds attributes where they are read (``FaceEditor.disguise``). To encode an anonymized photo
-anew brings a person back only roughly; so the finished photo says, in a watermark under a keyed veil, what has to be
-added to the codes that come back (``compensate.py``), and to the face that they draw (``detail.py``).
+anew brings a person back only roughly; so the finished photo says, encrypted in a watermark, what has to be added to
+the codes that come back (``compensate.py``), and to the face that they draw (``detail.py``).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anonface import weights
-from anonface.backends import detail, published, watermark
+from anonface.backends import detail, nonce, published, watermark
 from anonface.backends.arena import keep_large_buffers
-from anonface.backends.base import UNSETTABLE, Rim, Settings
+from anonface.backends.base import UNSETTABLE, Check, Rim, Settings
 from anonface.backends.compensate import COORDINATES, CompensationParams, compensated, compensation
 from anonface.backends.eyes import Eyes, Sight, load_eyes
 from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping, sketching
 from anonface.backends.looks import shrink
 from anonface.backends.memory import Memory
 from anonface.backends.mending import in_place
-from anonface.backends.message import LEGIBLE, Kind
+from anonface.backends.message import LEGIBLE, Kind, Told, opened
 from anonface.backends.persona import USUAL, likeliest
 from anonface.backends.refine import DISGUISE, ChoiceParams, Draw, Scene
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError, WeightsError
-from anonface.keys import FaceKey
+from anonface.keys import FaceKey, fresh_nonce
 from anonface.models.census import Census
 from anonface.models.critic import Critic
 from anonface.models.dbaf import DBAF
@@ -54,7 +54,8 @@ STEPS, RATE = 5, 0.3  # of a compensation
 LIKENESS = 0.5  # weight of identity in it: what shows, rather than who, is left open by so few steps
 MOVED = 0.027  # by how much shape differs under two keys: nobody is refined towards the photo's landmarks afterwards
 # What is said: of each code the first 16 coordinates where much survives, the next 16 beside the detail.
-COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35)
+COMPENSATION = Kind("compensation", 0.5, 0.35), Kind("finer compensation", 0.4, 0.35, recorded=True)
+SAID = CODES * COORDINATES // 2  # numbers in each
 FURTHER, MORE = slice(2, 12), 0.3  # codes in which features are exchanged beyond what the editor does, and how far
 TRIED = replace(USUAL, styles=8192, likely=1024, tried=6)  # a refined face has time for more
 # Of so few, naturalness would decide alone, and for whom the photo shows: no step will lead away from that one.
@@ -145,10 +146,18 @@ class LatentEditingBackend(published.WithoutSettings):
         self.looks = looks.requires_grad_(False).eval().to(self.device)
         self.compensating = CompensationParams(steps=STEPS, rate=RATE, identity=LIKENESS)
         self._said: Memory[tuple[Tensor | None, ...]] = Memory()
+        self._checks: Memory[Check] = Memory()
+
+    @cached_property
+    def _networks_digest(self) -> bytes:
+        return published.digest(self.networks)
 
     @cached_property
     def _digest(self) -> bytes:
-        return hashlib.sha256(published.digest(self.networks) + watermark.VERSION.encode()).digest()
+        return hashlib.sha256(self._networks_digest + watermark.VERSION.encode()).digest()
+
+    def digest_of_version_5(self) -> bytes:
+        return hashlib.sha256(self._networks_digest + watermark.VERSION_5.encode()).digest()
 
     @classmethod
     def load(cls, name: str, device: torch.device, settings: Settings) -> LatentEditingBackend:
@@ -231,29 +240,51 @@ class LatentEditingBackend(published.WithoutSettings):
             begun = (self.networks.encoder(face)[0] - base)[..., :COORDINATES]
         change = compensation(base, small, cover, seen, drawing, self.compensating, begun)
         halves = [half.flatten() for half in change.split(COORDINATES // 2, dim=2)]
-        said = [kind.packed(half, key) for kind, half in zip(COMPENSATION, halves, strict=True)]
-        heard = [watermark.Reading(one, 0.0) for one in said]
-        draft = self._drawn(self._compensated(base, heard, key), features, shown, mask).to(face)
-        return *said, *detail.told(face - draft, shown, mask, len(said[1]), key)
+        # one nonce for one message: no other is ever encrypted under this key
+        named = key.nonce or fresh_nonce()
+        payload = key.payload(named)
+        said = [kind.packed(half, payload, key.record) for kind, half in zip(COMPENSATION, halves, strict=True)]
+        told = [
+            kind.unpacked(watermark.Reading(one, 0.0), payload) for kind, one in zip(COMPENSATION, said, strict=True)
+        ]
+        draft = self._drawn(self._compensated(base, told), features, shown, mask).to(face)
+        first = torch.cat([nonce.numbers(named).to(said[0]), said[0]])
+        return first, said[1], *detail.told(face - draft, shown, mask, len(said[1]), payload)
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         return torch.cat([self._restored(*one) for one in zip(faces[:, None], masks[:, None], keys, strict=True)])
 
     def _restored(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
         image, grey = face.to(self.device), watermark.is_grey(face)
-        lengths = [kind.length(CODES * COORDINATES // 2) for kind in COMPENSATION]
-        *heard, slow, fine = watermark.read(image, *lengths, *detail.lengths())
+        first, finer, *rest = self.heard(image)
+        opening = opened(first, key)
+        coarse = opening.values[: COMPENSATION[0].length(SAID)]
+        heard = watermark.Reading(coarse, first.error), finer
+        told = [kind.unpacked(one, opening.key, key.record) for kind, one in zip(COMPENSATION, heard, strict=True)]
+        legible = opening.key is not None and first.error < LEGIBLE
+        fits = told[0] is not None if legible else None
+        self._checks.keep(face, key, Check(opening.nonce, fits, told[1].record if told[1] else None))
         base, features = self._led(image, key)
-        codes, cover = self._compensated(base, heard, key), mask.to(self.device)
-        if self.casting and heard[0].error < LEGIBLE and COMPENSATION[0].unpacked(heard[0], key) is None:
+        codes, cover = self._compensated(base, told), mask.to(self.device)
+        if self.casting and fits is False:
             sight = Sight(shrink(image, SIDE), self.casting.eyes)
             with torch.no_grad():  # another key
                 return in_place(self._render(codes, features, cover), image, cover, sight, None)
         picture = self._drawn(codes, features, image, cover)
-        missing = detail.heard((slow, fine), face.shape[-1], grey, key)
+        missing = detail.heard(rest, face.shape[-1], grey, opening.key)
         if missing is not None:
             picture = picture + missing.to(picture)
         return picture.clamp(-1, 1)
+
+    @torch.inference_mode()
+    def heard(self, face: Tensor) -> list[watermark.Reading]:
+        """What the watermark of a finished face says in its channels: nonce and compensation, the finer half of it,
+        twice the detail."""
+        coarse, fine = (kind.length(SAID) for kind in COMPENSATION)
+        return watermark.read(face.to(self.device), nonce.LENGTH + coarse, fine, *detail.lengths())
+
+    def checked(self, face: Tensor, key: FaceKey) -> Check | None:
+        return self._checks.recall(face, key)
 
     @torch.no_grad()
     def _led(self, shown: Tensor, key: FaceKey) -> tuple[Tensor, Features]:
@@ -266,13 +297,11 @@ class LatentEditingBackend(published.WithoutSettings):
         back = self.networks.edit(codes, self._vectors(key))
         return compensated(torch.zeros_like(back), back[..., : self.reached]), features
 
-    def _compensated(self, base: Tensor, heard: Sequence[watermark.Reading], key: FaceKey) -> Tensor:
-        """Codes with as much of their compensation as is heard under the key."""
-        told = [kind.unpacked(one, key) for kind, one in zip(COMPENSATION, heard, strict=True)]
+    def _compensated(self, base: Tensor, told: Sequence[Told | None]) -> Tensor:
+        """Codes with as much of their compensation as was read."""
         nothing = base.new_zeros(1, CODES, COORDINATES // 2)
-        return compensated(
-            base, torch.cat([nothing if x is None else x.view_as(nothing).to(base) for x in told], dim=2)
-        )
+        halves = [nothing if one is None else one.numbers.view_as(nothing).to(base) for one in told]
+        return compensated(base, torch.cat(halves, dim=2))
 
     @torch.no_grad()
     def _drawn(self, codes: Tensor, features: Features, face: Tensor, mask: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ the hues, or in a grey picture in finer detail; the third says much in little, a
 *fourth* lies in the hues' finer detail, which only large enough faces have, and grey ones do not. A reader whose square
 lies a little off finds the right one by the channels' pilots, numbers that are always the same.
 
-The patterns are no secret. What they say has to be made unreadable beforehand (``veil``).
+The patterns are no secret. What they say is encrypted beforehand (``veil``), the face's nonce excepted (``nonce``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ PLAIN, BUSY = 0.4, 2.0  # least and most room, in shares of where contrast is or
 HIDDEN = 0.3  # of the soft mask: where less of the new face shows, nothing is written
 YCBCR = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))  # JPEG's
 LABEL = "anonface/v1 watermark"
-VERSION = "watermark 5"  # of what backends say, and how; another way is another number
+VERSION = "watermark 6"  # of what backends say, and how; another way is another number
+VERSION_5 = "watermark 5"  # the one before: its photos are read still
 LOOSE = 1e-3  # how much of the usual room counts as free even where nothing is
 STRENGTH = 1.2  # by which backends write a correction: a photo's own grid takes part of it away
 

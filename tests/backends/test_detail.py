@@ -64,7 +64,7 @@ def test_a_grey_face_has_no_hues():
     assert (colourful - colourful[:, :1]).abs().max() > 0.1
 
 
-KEY, OTHER = (Key(bytes([n]) * 32).face(bytes(16), "ifadit", 0) for n in (1, 2))
+KEY, OTHER = (Key(bytes([n]) * 32).face(bytes(16), "ifadit", 0).payload(bytes(8)) for n in (1, 2))
 
 
 def face(grey: bool, side: int = 256) -> torch.Tensor:

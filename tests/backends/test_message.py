@@ -3,15 +3,17 @@
 import pytest
 import torch
 
-from anonface.backends.message import LEGIBLE, Kind
+from anonface.backends import veil
+from anonface.backends.message import CHECK, CLEAR, LEGIBLE, Kind
 from anonface.backends.watermark import Reading
-from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+from anonface.keys import CONSISTENT_SALT, Key, PayloadKey
 
 KIND = Kind("compensation", 0.5, 0.25)
+RECORDED = Kind("compensation", 0.5, 0.25, recorded=True)
 
 
-def face_key(seed: int) -> FaceKey:
-    return Key.from_bytes(bytes([seed]) * 32).face(CONSISTENT_SALT, "ifadit", 0)
+def face_key(seed: int, nonce: bytes = bytes(8)) -> PayloadKey:
+    return Key.from_bytes(bytes([seed]) * 32).face(CONSISTENT_SALT, "ifadit", 0).payload(nonce)
 
 
 def numbers(size: float) -> torch.Tensor:
@@ -22,7 +24,7 @@ def numbers(size: float) -> torch.Tensor:
 def test_the_key_tells_numbers_and_their_size(size):
     said = KIND.packed(numbers(size), face_key(1))
     assert said.shape == (KIND.length(500),) and float(said.abs().max()) <= 1
-    again = KIND.unpacked(Reading(said, 0.0), face_key(1))
+    again = KIND.unpacked(Reading(said, 0.0), face_key(1)).numbers
     assert (again - numbers(size)).square().mean().sqrt() < 0.1 * size
 
 
@@ -31,11 +33,48 @@ def test_another_key_is_known_to_be_another():
     told = [KIND.unpacked(Reading(said, 0.0), face_key(seed)) for seed in range(2, 60)]
     assert sum(one is not None for one in told) <= 1
     assert Kind("detail", 0.5, 0.25).unpacked(Reading(said, 0.0), face_key(1)) is None
+    assert KIND.unpacked(Reading(said, 0.0), face_key(1, b"12345678")) is None
+    assert KIND.unpacked(Reading(said, 0.0), None) is None
+
+
+def test_nothing_in_a_message_is_known_without_its_key():
+    """The check is drawn of the key: two messages of one key share no plaintext."""
+    checks = [veil.lift(KIND.packed(numbers(0.5), key), key, KIND.name)[:CHECK].sign()
+              for key in (face_key(1, bytes([n]) * 8) for n in range(30))]  # fmt: skip
+    agreement = torch.corrcoef(torch.stack(checks)).fill_diagonal_(0)
+    assert agreement.abs().max() < 0.6 and abs(float(agreement.mean())) < 0.02
+
+
+@pytest.mark.parametrize("count", [500, 0])
+def test_the_keys_holder_knows_whether_the_record_is_the_one_it_was_made_with(count):
+    said = RECORDED.packed(numbers(0.5)[:count], face_key(1), b"as it was")
+    assert len(said) == RECORDED.length(count)
+    for error in (0.0, CLEAR - 0.05):
+        noise = error * torch.randn(len(said), generator=torch.Generator().manual_seed(2)).double()
+        reading = Reading((said + noise + 1).remainder(2) - 1, error)
+        assert RECORDED.unpacked(reading, face_key(1), b"as it was").record is True
+        others = [RECORDED.unpacked(reading, face_key(1), bytes([n])).record for n in range(40)]
+        assert sum(others) <= 1
+    assert RECORDED.unpacked(Reading(said, CLEAR + 0.01), face_key(1), b"as it was").record is None
+    assert RECORDED.unpacked(Reading(said, 0.0), face_key(2), b"as it was") is None  # nothing is said of the record
+
+
+def test_messages_of_version_5_are_read():
+    """They began with ones, under a key that all photos of a salt share."""
+    key = Key.from_bytes(bytes(range(32))).face(CONSISTENT_SALT, "ifadit", 0).payload_of_version_5()
+    size = numbers(0.5).square().mean().sqrt()
+    plain = torch.cat([torch.ones(64).double(), (size / 0.5).log()[None] / 0.25, numbers(0.5) / size])
+    said = veil.drop(plain, key, "compensation")
+    longer = torch.cat([said, torch.zeros(32).double()])  # a channel is read as far as a newer message would go
+    for kind, heard in ((KIND, said), (RECORDED, longer)):
+        told = kind.unpacked(Reading(heard, 0.0), key, b"any")
+        assert told.record is None and (told.numbers - numbers(0.5)).square().mean().sqrt() < 0.05
 
 
 def test_an_unclear_reading_says_less_and_an_illegible_one_nothing():
     said = KIND.packed(numbers(0.5), face_key(1))
-    lengths = [float(KIND.unpacked(Reading(said, error), face_key(1)).norm()) for error in (0.0, 0.1, 0.2, 0.3)]
+    told = [KIND.unpacked(Reading(said, error), face_key(1)) for error in (0.0, 0.1, 0.2, 0.3)]
+    lengths = [float(one.numbers.norm()) for one in told]
     assert lengths == sorted(lengths, reverse=True) and lengths[-1] > 0.5 * lengths[0]
     noise = 0.15 * torch.randn(len(said), generator=torch.Generator().manual_seed(2)).double()
     assert KIND.unpacked(Reading((said + noise + 1).remainder(2) - 1, 0.15), face_key(1)) is not None
@@ -44,4 +83,4 @@ def test_an_unclear_reading_says_less_and_an_illegible_one_nothing():
 
 def test_nothing_is_said_as_nothing():
     again = KIND.unpacked(Reading(KIND.packed(torch.zeros(500).double(), face_key(1)), 0.0), face_key(1))
-    assert again.abs().max() < 1e-6
+    assert again.numbers.abs().max() < 1e-6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anonface import weights
+from anonface.backends import ifadit, latent_editing, veil
 from anonface.backends.generator import FINEST_HEAD, load_mapping
 from anonface.backends.ifadit import IFADIT
+from anonface.backends.latent_editing import LatentEditingBackend
 from anonface.backends.looks import shrink
+from anonface.backends.message import LEGIBLE, opened
 from anonface.evaluation.mute import without_identity
 from anonface.evaluation.trials import Engine
 from anonface.keys import CONSISTENT_SALT, Key
@@ -41,6 +44,8 @@ class Model:
         lead: a crop of an anonymized face and a key -> the code that the key leads it back to, without rendering.
         stranger: a photo and a number -> the photo with that stranger's face in place, all else as it was.
         mute: recovers without an identity code.
+        said: a crop of an anonymized face -> the encrypted payload that it says [n], None where it is illegible.
+        payload: the same under a key that is known, decrypted.
         block: side of the blocks in which a key mixes codes.
     """
 
@@ -50,6 +55,8 @@ class Model:
     lead: Callable[[Pixels, Key], Code] | None = None
     stranger: Callable[[Pixels, int], Pixels] | None = None
     mute: Engine | None = None
+    said: Callable[[Pixels], Code | None] | None = None
+    payload: Callable[[Pixels, Key], Code | None] | None = None
     block: int | None = None
 
 
@@ -63,7 +70,12 @@ def of(engine: NetworkEngine) -> Model:
     if not isinstance(backend, IFADIT):
         encoder = IdentityEncoder()
         weights.load(encoder, "identity")
-        return Model(functools.partial(_encode, encoder.requires_grad_(False).eval().to(engine.device)), engine)
+        plain = Model(functools.partial(_encode, encoder.requires_grad_(False).eval().to(engine.device)), engine)
+        if not isinstance(backend, LatentEditingBackend):
+            return plain
+        reading = Reading(backend, latent_editing.COMPENSATION[1].name)
+        return replace(plain, said=reading.said, payload=reading.payload)
+    reading = Reading(backend, ifadit.COMPENSATION.name)
     return Model(
         encode=functools.partial(_encode, backend.networks.encoder),
         quick=_with(engine, backend.under({"refine": 0})),
@@ -71,8 +83,27 @@ def of(engine: NetworkEngine) -> Model:
         lead=functools.partial(_lead, backend),
         stranger=Strangers(engine),
         mute=without_identity(engine),
+        said=reading.said if backend.settings.refine else None,
+        payload=reading.payload,
         block=backend.flow.params.mix,
     )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What anybody, or a key's holder, reads of a finished face's second channel, whose message has that label."""
+
+    backend: IFADIT | LatentEditingBackend
+    label: str
+
+    def said(self, crop: Pixels) -> Code | None:
+        second = self.backend.heard(_face(crop))[1]
+        return second.values.cpu().double().numpy() if second.error < LEGIBLE else None
+
+    def payload(self, crop: Pixels, key: Key) -> Code | None:
+        first, second, *_ = self.backend.heard(_face(crop))
+        own = opened(first, key.face(CONSISTENT_SALT, self.backend.name, 0)).key
+        return None if own is None or second.error > LEGIBLE else veil.lift(second.values, own, self.label).numpy()
 
 
 class Strangers:

@@ -1,0 +1,160 @@
+"""One keystream behind two payloads: what known numbers in them, their covariance and known originals tell of it.
+
+Up to version 5 of the watermark, photos of one salt said wrap(Q v + pad) with one Q = H D2 H D1 (H the Hartley matrix,
+D1 and D2 of secret signs) and one pad, and every v began with 64 ones. From anonymized photos alone:
+
+1. Between a photo and the mean of all the pad cancels, and the first 64 numbers of D1 H D2 (H x) are 0 for each such
+   difference x. These equations are linear in the signs D2: the least eigenvector of their squares has them.
+2. D2 known, D1 turns the differences' covariance into that of payloads, which anybody knows who runs the program under
+   keys of his own: the greatest eigenvector of their product has D1, up to one sign.
+3. The circular mean of what is left is the pad, and every payload is read.
+
+With some originals known, their payloads (computed by the program) give both rows of signs: by steps in turn from the
+first singular vectors of what ties them. The payloads read are then compared with those of suspected originals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anonface.evaluation.audit.finding import Attack, Finding, standing, told_apart
+from anonface.evaluation.audit.subject import Subject
+
+Floats = NDArray[np.float64]
+
+ONES = 64  # numbers that were always the same, up to version 5
+SCALE = 0.82 / 2.6  # of what is said for one of a payload, see ``backends/veil.py``
+KNOWN = (2, 3, 5)  # originals
+TURNS = 60  # of steps in turn
+MEASURES = "photos assigned to originals, none known", "photos assigned to originals, {} known"
+
+
+def assigned(said: Floats, own: Floats, known: Mapping[int, int] | None = None, ones: int = ONES) -> Floats:
+    """How well each photo fits each suspected original: correlations [photos, originals].
+
+    Args:
+        said: what photos of one key say, [photos, n], in [-1, 1).
+        own: payloads of the originals as the attacker makes them under keys of his own, [originals, n].
+        known: photos of which the original is known.
+    """
+    known = dict(known or {})
+    prior = own.copy()
+    prior[:, :ones] = 1
+    middle = np.angle(np.exp(1j * np.pi * said).sum(0)) / np.pi
+    differences = _wrapped(said - middle) / SCALE
+    if len(known) > 1:
+        photos, originals = list(known), list(known.values())
+        # every pair of known ones
+        first, second = np.triu_indices(len(photos), 1)
+        answer = differences[np.array(photos)[first]] - differences[np.array(photos)[second]]
+        question = prior[np.array(originals)[first]] - prior[np.array(originals)[second]]
+        signs = _both(question, answer, _second(differences, ones))
+    else:
+        second_signs = _second(differences, ones)
+        signs = _first(_unturned(differences, second_signs), prior), second_signs
+    best = np.zeros((len(said), len(own)))
+    for way in (1,) if len(known) > 1 else (1, -1):  # the covariance leaves one sign open
+        fit = _fit(_read(said, prior, way * signs[0], signs[1]), prior, ones)
+        if fit.max(1).sum() > best.max(1).sum() or not best.any():
+            best = fit
+    return best
+
+
+def _second(differences: Floats, ones: int) -> Floats:
+    """Step 1: the signs D2 from differences [m, n]."""
+    n = differences.shape[1]
+    mixed, rows = _hartley(differences), _hartley(np.eye(n)[:ones])
+    # the sum over photos and known numbers of squared H[r, j] (H x)[j] d2[j]
+    squares = (mixed.T @ mixed) * (rows.T @ rows)
+    return _sign(np.linalg.eigh(squares)[1][:, 0])
+
+
+def _first(turned: Floats, prior: Floats) -> Floats:
+    """Step 2: the signs D1 from D1 times differences [m, n], up to one sign, and payloads [k, n]."""
+    other = prior - prior.mean(0)
+    return _sign(np.linalg.eigh((turned.T @ turned) * (other.T @ other))[1][:, -1])
+
+
+def _both(question: Floats, answer: Floats, start: Floats) -> tuple[Floats, Floats]:
+    """D1 and D2 by which payloads' differences [m, n] come to those of what is said, begun at some D2 or at none."""
+    mixed, best, most = _hartley(answer), (np.ones_like(start), start), -np.inf
+    ties = np.einsum("mj,mk->jk", question, mixed) * _hartley(np.eye(len(start)))
+    likeliest = np.linalg.svd(ties)[2][0]
+    for second in (start, _sign(likeliest)):
+        for _ in range(TURNS):
+            first = _sign((question * _hartley(second * mixed)).sum(0))
+            second = _sign((mixed * _hartley(first * question)).sum(0))
+        reached = float((mixed * second * _hartley(first * question)).sum())
+        if reached > most:
+            best, most = (first, second), reached
+    return best
+
+
+def _read(said: Floats, prior: Floats, first: Floats, second: Floats) -> Floats:
+    """Step 3: payloads [m, n]."""
+    usual = SCALE * _hartley(second * _hartley(first * prior.mean(0)))
+    pad = np.angle(np.exp(1j * np.pi * (said - usual)).sum(0)) / np.pi
+    return first * _unturned(_wrapped(said - pad) / SCALE, second)
+
+
+def _unturned(mixed: Floats, second: Floats) -> Floats:
+    return _hartley(second * _hartley(mixed))
+
+
+def _fit(read: Floats, own: Floats, ones: int) -> Floats:
+    """Correlations of payloads read [m, n] with suspected ones [k, n], of what sets each apart from the others."""
+    a, b = ((x - x.mean(0))[:, ones:] for x in (read, own))
+    a, b = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9) for x in (a, b))
+    return np.asarray(a @ b.T)
+
+
+def _hartley(rows: Floats) -> Floats:
+    spectrum = np.fft.fft(rows)
+    return np.asarray((spectrum.real - spectrum.imag) / np.sqrt(rows.shape[-1]))
+
+
+def _wrapped(values: Floats) -> Floats:
+    return np.asarray((values + 1) % 2 - 1)
+
+
+def _sign(values: Floats) -> Floats:
+    return np.where(values < 0, -1.0, 1.0)
+
+
+def _run(subject: Subject) -> list[Finding]:
+    """Photos under one key and the constant salt, their payloads as the program makes them under another key."""
+    measures = [MEASURES[0], *(MEASURES[1].format(count) for count in KNOWN)]
+    if subject.model.said is None or subject.model.payload is None:
+        return [told_apart(measures[0], {}, subject.people, detail="this backend encrypts nothing in pixels")]
+    said, own, people = [], [], []
+    for hidden, other, person in zip(subject.hidden, subject.hidden_otherwise, subject.people, strict=True):
+        crops = [seen.crop if seen else None for seen in (hidden, other)]
+        if crops[0] is None or crops[1] is None:
+            continue
+        heard, payload = subject.model.said(crops[0]), subject.model.payload(crops[1], subject.drawn_key("other"))
+        if heard is not None and payload is not None:
+            said.append(heard)
+            own.append(payload)
+            people.append(person)
+    if len(said) < 2 + max(KNOWN):
+        return [told_apart(measures[0], {}, subject.people, detail=f"{len(said)} payloads legible, too few")]
+    findings = []
+    for measure, count in zip(measures, (0, *KNOWN), strict=True):
+        known = {number: number for number in range(count)}
+        fits = assigned(np.stack(said), np.stack(own), known)
+        others = np.arange(count, len(said))
+        ranks = [standing(fits[i, i], fits[i, others[others != i]]) for i in others]
+        findings.append(told_apart(measure, {"payload": ranks}, [people[i] for i in others]))
+    return findings
+
+
+ATTACK = Attack(
+    "keystream",
+    shows="one keystream encrypts the payloads of two photos, so that some open others",
+    silent="what no pixel says; with few photos, an attack by their payloads' covariance alone",
+    published="none",
+    run=_run,
+)
