@@ -38,14 +38,14 @@ from anonface.backends.refine import DISGUISE, ChoiceParams, Draw, Scene
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey
-from anonface.models.census import Census
-from anonface.models.critic import Critic
 from anonface.models.dbaf import DBAF
 from anonface.models.hford import HFORD
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import Features, InversionEncoder
+from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor
 from anonface.models.mobile_stylegan import Window
+from anonface.models.realism_critic import RealismCritic
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
 SIDE = 256  # px at which the networks look
@@ -100,8 +100,8 @@ class Casting:
     """By what it is found for whom a key may stand, and who of these looks right in a photo."""
 
     eyes: Eyes
-    census: Census
-    critic: Critic
+    census: LatentAttributes
+    critic: RealismCritic
 
 
 class LatentEditingBackend(published.WithoutSettings):
@@ -164,7 +164,7 @@ class LatentEditingBackend(published.WithoutSettings):
         files = _files(name, str(settings.get("model", "")))
         for part, file in zip((encoder, editor), files, strict=True):
             weights.fit(part, weights.load_checkpoint(file), source=str(file))
-        census, critic = Census(), Critic()
+        census, critic = LatentAttributes(), RealismCritic()
         for module, called in ((census, "census"), (critic, "critic")):
             weights.load(module, called)
             module.requires_grad_(False).eval().to(device)
@@ -205,7 +205,7 @@ class LatentEditingBackend(published.WithoutSettings):
         first = scene.ranked(people, (), kept, networks.encoder, CHOICES[self.name])[0]
         return edits[first : first + 1]
 
-    def _further(self, census: Census, codes: Tensor, styles: Tensor) -> Tensor:
+    def _further(self, census: LatentAttributes, codes: Tensor, styles: Tensor) -> Tensor:
         """Disguises [n, 14, 512] of codes [1, 14, 512] by the people of styles [n, 512], with more of their features
         and less of the codes' than the editor puts there."""
         encoder = self.networks.encoder

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.models.attributes import MobileNetV2Features
+from anonface.models.attribute_encoder import MobileNetV2Features
 
 # Clothes count as background; teeth and tongue as lips; a beard as skin; dark lenses as glasses, clear ones as what
 # lies behind them; hands, cups, masks and whatever else hides the face as occluder.

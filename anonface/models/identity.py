@@ -7,7 +7,7 @@ isometry, so the cosine of two codes is a fixed mixture of the two trunks' cosin
     cos(z, z') = share * cos_a + (1 - share) * cos_b
 
 The isometry's first axes are those along which the apparent sex, age and skin tone show, two each; the rest are
-principal axes over faces, sorted by falling variance. ``sif`` relies on that order.
+principal axes over faces, sorted by falling variance. ``identity_flow`` relies on that order.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.models.attributes import MobileNetV2Features, PrincipalLatents
+from anonface.models.attribute_encoder import MobileNetV2Features, PrincipalLatents
 
 # For each of MobileStyleGAN's 23 latents the number of its code. Up-sampling and the first convolution of a level are
 # one layer of StyleGAN2; beyond 256 px the last code stays.

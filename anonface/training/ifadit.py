@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
 from anonface.backends.tones import match_tones
 from anonface.faces.blend import composite
-from anonface.models.attributes import (
+from anonface.models.attribute_encoder import (
     AttributeEncoder,
     IdentityCompensation,
     LatentMapper,
@@ -27,8 +27,8 @@ from anonface.models.attributes import (
     perceptual,
 )
 from anonface.models.identity import IdentityEncoder
+from anonface.models.identity_flow import SecureIdentityFlow
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.models.sif import SIF
 from anonface.training.data import FaceBank, draw_keys, jitter, photograph, recompressed, rounded, tile
 from anonface.training.loop import Objective
 
@@ -198,7 +198,12 @@ class FlowWarmUp(Objective):
     NOISE = (0.5, 1.4)  # tangent of the angle between a hidden code and what is seen of it
 
     def __init__(
-        self, flow: SIF, compensation: IdentityCompensation, codes: Tensor, mapping: MappingNetwork, batch: int = 64
+        self,
+        flow: SecureIdentityFlow,
+        compensation: IdentityCompensation,
+        codes: Tensor,
+        mapping: MappingNetwork,
+        batch: int = 64,
     ) -> None:
         self.flow, self.compensation, self.codes = flow, compensation, codes
         self.mapping, self.batch = mapping, batch
@@ -261,7 +266,7 @@ class FlowWarmUp(Objective):
 
 
 @torch.no_grad()
-def _key_statistics(flow: SIF, mapping: MappingNetwork) -> None:
+def _key_statistics(flow: SecureIdentityFlow, mapping: MappingNetwork) -> None:
     k = draw_keys(mapping, 4000, torch.Generator().manual_seed(12), flow.params).k
     flow.key_mean.copy_(k.mean(0))
     flow.key_scale.copy_(1 / k.std(0))
@@ -275,7 +280,7 @@ _IMAGE_WEIGHTS = {"recovered": (10.0, 1.0, 0.1, 0.01), "other": (0.01, 0.1, 0.1,
 
 
 class PhaseTwo(Objective):
-    """Trains SIF and ICL (equations 15-22), everything else fixed, through what happens between the two ends:
+    """Trains SecureIdentityFlow and ICL (equations 15-22), everything else fixed, through what happens between the two ends:
     composite, 8-bit rounding, jittered re-alignment, compression.
 
     ``learning`` names what is trained; ``taken`` says how a drawn face is photographed, and ``sent`` what becomes of an
@@ -290,7 +295,7 @@ class PhaseTwo(Objective):
         bank: FaceBank,
         attributes: AttributeEncoder,
         mapper: LatentMapper,
-        flow: SIF,
+        flow: SecureIdentityFlow,
         compensation: IdentityCompensation,
         batch: int = 4,
     ) -> None:

@@ -1,4 +1,4 @@
-"""Census: what styles of the mapping network tell of the people whom they draw, before anybody is drawn.
+"""LatentAttributes: what styles of the mapping network tell of the people whom they draw, before anybody is drawn.
 
 Of each person a few things can be read off the style, by linear regression: the six coordinates of an identity code
 that are kept (apparent sex, age and skin tone), sex and age as a classifier sees them, the first principal components
@@ -27,8 +27,8 @@ WIDTHS = {
     "worn": len(WORN),
 }
 """What is read, in order, and in how many columns."""
-READINGS = sum(WIDTHS.values())
-MARKS = 8
+ATTRIBUTES = sum(WIDTHS.values())
+SALIENT = 8
 
 
 def columns(name: str) -> slice:
@@ -38,8 +38,8 @@ def columns(name: str) -> slice:
     return slice(start, start + WIDTHS[name])
 
 
-class Census(nn.Module):
-    """Styles [B, 512] -> what they tell, [B, READINGS], as WIDTHS has it.
+class LatentAttributes(nn.Module):
+    """Styles [B, 512] -> what they tell, [B, ATTRIBUTES], as WIDTHS has it.
 
     Each is in its own units; ``usual`` and ``spread`` are mean and standard deviation among the network's people.
     ``marks`` are the directions in which recognizers see most change, in shares of what they see.
@@ -55,11 +55,11 @@ class Census(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(STYLE))
-        self.register_buffer("slopes", torch.zeros(STYLE, READINGS))  # in spreads
-        self.register_buffer("moves", torch.zeros(READINGS, STYLE))  # the likeliest change of a style by one spread
-        self.register_buffer("usual", torch.zeros(READINGS))
-        self.register_buffer("spread", torch.ones(READINGS))
-        self.register_buffer("marks", torch.zeros(STYLE, MARKS))
+        self.register_buffer("slopes", torch.zeros(STYLE, ATTRIBUTES))  # in spreads
+        self.register_buffer("moves", torch.zeros(ATTRIBUTES, STYLE))  # the likeliest change of a style by one spread
+        self.register_buffer("usual", torch.zeros(ATTRIBUTES))
+        self.register_buffer("spread", torch.ones(ATTRIBUTES))
+        self.register_buffer("marks", torch.zeros(STYLE, SALIENT))
 
     def forward(self, styles: Tensor) -> Tensor:
         return self.deviations(styles) * self.spread + self.usual
@@ -73,6 +73,6 @@ class Census(nn.Module):
         alone. Whoever gets it keeps pose, expression, light, sex, age and tone, and wears nothing new."""
         return styles - self.mean - self.deviations(styles) @ self.moves
 
-    def marked(self, styles: Tensor) -> Tensor:
-        """By which features recognizers most tell people apart, [B, MARKS], the more the farther apart they lie."""
+    def salient_features(self, styles: Tensor) -> Tensor:
+        """By which features recognizers most tell people apart, [B, SALIENT], the more the farther apart they lie."""
         return self.features(styles) @ self.marks

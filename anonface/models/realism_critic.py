@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.models.attributes import MobileNetV2Features
+from anonface.models.attribute_encoder import MobileNetV2Features
 
 
 class Member(nn.Module):
@@ -29,7 +29,7 @@ class Member(nn.Module):
         return self.judge(self.backbone(faces)[0])[:, 0]
 
 
-class Critic(nn.Module):
+class RealismCritic(nn.Module):
     """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> logits [B, 16, 16], high where a place looks like a photo.
 
     Only differences count: no photo has a logit of its own, but one looks the better, the higher. The mean of two

@@ -13,7 +13,7 @@ from anonface.conversion import GraphFile
 from anonface.models.graph import Graph
 
 
-class Apparent(nn.Module):
+class SexAgeClassifier(nn.Module):
     """``faceres``: sex (the logit of "male") and age (years)."""
 
     SIDE = 224  # px, pixels in 0..255
@@ -47,7 +47,7 @@ class _Gear:
         return self._network(view)
 
 
-class ApparentSex(_Gear):
+class SexClassifier(_Gear):
     """The probability of "male"."""
 
     def __init__(self, classifier: GraphFile) -> None:
@@ -59,7 +59,7 @@ class ApparentSex(_Gear):
         return self._said(faces)[:, 0]
 
 
-class ApparentEthnicity(_Gear):
+class EthnicityClassifier(_Gear):
     """Probabilities of "white", "black", "Asian", "Indian" and "other"; of one face they are often wrong."""
 
     def __init__(self, classifier: GraphFile) -> None:

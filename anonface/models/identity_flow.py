@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class SIFParams:
+class SecureIdentityFlowParams:
     """``kept`` coordinates come first in a code and are conditions; the rest is keyed.
 
     ``gain`` is the constant that multiplies a(.). ``mix`` is the side of the blocks of the keyed orthogonal mix, even,
@@ -71,7 +71,7 @@ class FlowKey:
         return FlowKey(self.k[index], self.mix[index], None if self.mirror is None else self.mirror[index])
 
 
-def turns_from_normals(normals: np.ndarray, cosines: np.ndarray) -> np.ndarray:
+def orthogonal_mixes(normals: np.ndarray, cosines: np.ndarray) -> np.ndarray:
     """Random orthogonal Q, [B, blocks, n, n] for even n, with z^T Q z = c |z|^2 for every z.
 
     Q = c I + sqrt(1 - c^2) O^T J O, where J swaps the two halves of a vector and negates one, so that J z is orthogonal
@@ -108,7 +108,7 @@ def _context(half: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 class SecureAffineCoupling(nn.Module):
     """One block: both halves are updated, each by functions of the other half and the key vector."""
 
-    def __init__(self, params: SIFParams) -> None:
+    def __init__(self, params: SecureIdentityFlowParams) -> None:
         super().__init__()
         half = params.keyed // 2
         self.omega, self.phi, self.rho, self.eta = (_mlp(half + params.key, params.hidden, half) for _ in range(4))
@@ -137,16 +137,16 @@ class SecureAffineCoupling(nn.Module):
         return torch.stack([z1, z2], dim=2).flatten(1)
 
 
-class SIF(nn.Module):
+class SecureIdentityFlow(nn.Module):
     """The flow on unit codes. ``forward`` and ``inverse`` map [B, 448] of unit length to [B, 448] of unit length."""
 
     key_mean: Tensor
     key_scale: Tensor
     neutral: Tensor
 
-    def __init__(self, params: SIFParams | None = None) -> None:
+    def __init__(self, params: SecureIdentityFlowParams | None = None) -> None:
         super().__init__()
-        p = self.params = params or SIFParams()
+        p = self.params = params or SecureIdentityFlowParams()
         self.coupling = nn.ModuleList(SecureAffineCoupling(p) for _ in range(p.blocks))
         # k comes as a style code; these bring it to zero mean and unit variance
         self.register_buffer("key_mean", torch.zeros(p.key))
