@@ -184,7 +184,7 @@ class LatentEditingBackend(published.WithoutSettings):
         codes, features = self.networks.encoder(image)
         self._said.keep(face, key, ())  # what is said of it is found anew
         if self.casting is None:
-            return self._drawn(self.networks.disguise(codes, self._vectors(key)), features, image, cover)
+            return self._drawn(self.networks.anonymize(codes, self._vectors(key)), features, image, cover)
         sight = Sight(shrink(image, SIDE), self.casting.eyes)
         hidden = self._tried(self.casting, codes, features, sight, cover, key)
         return in_place(self._render(hidden, features, cover), image, cover, sight, key, MOVED)
@@ -210,7 +210,7 @@ class LatentEditingBackend(published.WithoutSettings):
         and less of the codes' than the editor puts there."""
         encoder = self.networks.encoder
         people = encoder.to_u(styles[:, None]).expand(-1, len(LEVELS), -1)
-        hidden = encoder.to_w(self.networks.disguise(codes.expand(len(styles), -1, -1), people))
+        hidden = encoder.to_w(self.networks.anonymize(codes.expand(len(styles), -1, -1), people))
         own = encoder.to_w(codes)[:, FURTHER]
         hidden[:, FURTHER] += MORE * (census.features(styles[:, None]) - census.features(own))
         return encoder.to_u(hidden)

@@ -1,10 +1,9 @@
-"""LatentAttributes: what styles of the mapping network tell of the people whom they draw, before anybody is drawn.
+"""Latent attribute regression: attributes of a face, read from its generator style without rendering it.
 
-Of each person a few things can be read off the style, by linear regression: the six coordinates of an identity code
-that are kept (apparent sex, age and skin tone), sex and age as a classifier sees them, the first principal components
-of the landmarks (pose, the face's length and breadth), of the shapes of eyes and mouth, and of light and shade across
-the face, what makes the picture (how bright, how hard, how colourful), and how much of glasses, a hat and a fringe
-there is.
+Linear regression reads these attributes from a style: the six kept coordinates of the identity code (apparent sex, age
+and skin tone); sex and age as a classifier sees them; principal components of the landmarks (pose and proportions), of
+the expression and of the light across the face; statistics of the picture (brightness, contrast, colour); and the
+amounts of glasses, hat and fringe.
 """
 
 from __future__ import annotations
@@ -15,34 +14,38 @@ from torch import Tensor, nn
 from anonface.models.identity import KEPT
 
 STYLE = 512
-WORN = ("glasses", "hat", "hair")  # of the parser's classes, the last where it hangs into the face
+WORN = ("glasses", "hat", "hair")  # classes of the face parser; hair counts only where it covers the face
 WIDTHS = {
     "kept": KEPT,
     "sex": 1,  # the logit of "male"
     "age": 1,  # years
-    "mesh": 6,  # principal components, as those of the next two
+    "mesh": 6,  # principal components; the same for expression and light
     "expression": 6,
     "light": 4,
-    "picture": 7,  # of the face: mean and spread of lightness, means and spreads of two hues, fine contrast
+    "picture": 7,  # within the face: mean and spread of lightness, means and spreads of two hues, fine contrast
     "worn": len(WORN),
 }
-"""What is read, in order, and in how many columns."""
+"""Attributes in order, with their numbers of columns."""
 ATTRIBUTES = sum(WIDTHS.values())
-SALIENT = 8
+SALIENT = 8  # columns of the buffer ``marks``
 
 
 def columns(name: str) -> slice:
-    """Where a reading of that name stands."""
+    """The columns of an attribute."""
     before = list(WIDTHS)[: list(WIDTHS).index(name)]
     start = sum(WIDTHS[other] for other in before)
     return slice(start, start + WIDTHS[name])
 
 
 class LatentAttributes(nn.Module):
-    """Styles [B, 512] -> what they tell, [B, ATTRIBUTES], as WIDTHS has it.
+    """Styles [B, 512] -> attributes [B, ATTRIBUTES], each in its own unit.
 
-    Each is in its own units; ``usual`` and ``spread`` are mean and standard deviation among the network's people.
-    ``marks`` are the directions in which recognizers see most change, in shares of what they see.
+    Buffers:
+        mean: the mean style.
+        slopes: attributes in standard deviations per unit of style.
+        moves: the most likely change of a style for one standard deviation of an attribute.
+        usual, spread: mean and standard deviation of the attributes over styles of the mapping network.
+        marks: directions along which recognizers see the most change, scaled by their share of that change.
     """
 
     mean: Tensor
@@ -55,8 +58,8 @@ class LatentAttributes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(STYLE))
-        self.register_buffer("slopes", torch.zeros(STYLE, ATTRIBUTES))  # in spreads
-        self.register_buffer("moves", torch.zeros(ATTRIBUTES, STYLE))  # the likeliest change of a style by one spread
+        self.register_buffer("slopes", torch.zeros(STYLE, ATTRIBUTES))
+        self.register_buffer("moves", torch.zeros(ATTRIBUTES, STYLE))
         self.register_buffer("usual", torch.zeros(ATTRIBUTES))
         self.register_buffer("spread", torch.ones(ATTRIBUTES))
         self.register_buffer("marks", torch.zeros(STYLE, SALIENT))
@@ -65,14 +68,17 @@ class LatentAttributes(nn.Module):
         return self.deviations(styles) * self.spread + self.usual
 
     def deviations(self, styles: Tensor) -> Tensor:
-        """The same in standard deviations from what is usual."""
+        """Attributes in standard deviations from their mean."""
         return (styles - self.mean) @ self.slopes
 
     def features(self, styles: Tensor) -> Tensor:
-        """What tells people from the mean style, [..., 512], but for all that is read of them: what is left is theirs
-        alone. Whoever gets it keeps pose, expression, light, sex, age and tone, and wears nothing new."""
+        """Identity features [..., 512]: the offset from the mean style, without the part that the attributes explain.
+
+        Adding them to another style changes the person. Pose, expression, light, sex, age and skin tone stay, and so do
+        glasses, hat and fringe.
+        """
         return styles - self.mean - self.deviations(styles) @ self.moves
 
     def salient_features(self, styles: Tensor) -> Tensor:
-        """By which features recognizers most tell people apart, [B, SALIENT], the more the farther apart they lie."""
+        """The identity features by which recognizers distinguish people most, [B, SALIENT]."""
         return self.features(styles) @ self.marks

@@ -233,7 +233,7 @@ class FlowWarmUp(Objective):
             "compensation": theta_minus(seen, hidden.detach()),
             "faces": 1 - near,
             "steady": 10 * growth.clamp_min(0).mean(),
-            "rest": 20 * theta_minus(hidden, self.flow.turned(z, key)) + 5 * theta_minus(seen, noisy),
+            "rest": 20 * theta_minus(hidden, self.flow.mixed_only(z, key)) + 5 * theta_minus(seen, noisy),
             "spectrum": 5 * (self._shares(hidden).sqrt() - self.shares.sqrt()).square().sum(),
         }
 
@@ -280,7 +280,7 @@ _IMAGE_WEIGHTS = {"recovered": (10.0, 1.0, 0.1, 0.01), "other": (0.01, 0.1, 0.1,
 
 
 class PhaseTwo(Objective):
-    """Trains SecureIdentityFlow and ICL (equations 15-22), everything else fixed, through what happens between the two ends:
+    """Trains SIF and ICL (equations 15-22), everything else fixed, through what happens between the two ends:
     composite, 8-bit rounding, jittered re-alignment, compression.
 
     ``learning`` names what is trained; ``taken`` says how a drawn face is photographed, and ``sent`` what becomes of an

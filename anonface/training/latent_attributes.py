@@ -26,7 +26,7 @@ from anonface.faces.blend import composite
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
 from anonface.models.inversion import CODE_OF_LATENT
-from anonface.models.latent_attributes import MARKS, WIDTHS, WORN, LatentAttributes
+from anonface.models.latent_attributes import SALIENT, WIDTHS, WORN, LatentAttributes
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import drawn_rows, row_generator
 
@@ -201,7 +201,7 @@ def fit_latent_attributes(
     census.spread.copy_(spread)
     felt = changes.double() @ turn * scale  # of a whitened coordinate
     strengths, directions = torch.linalg.eigh(felt.T @ felt)
-    strongest = directions.flip(1)[:, :MARKS] * (strengths.flip(0)[:MARKS] / strengths.sum()).sqrt()
+    strongest = directions.flip(1)[:, :SALIENT] * (strengths.flip(0)[:SALIENT] / strengths.sum()).sqrt()
     census.marks.copy_(turn / scale @ strongest)
     return census, 1 - missed.square().sum(0) / y[~learned].square().sum(0)
 

@@ -400,7 +400,7 @@ class RetentionObjective(Objective):
         replaced within masks [B, 1, S, S]."""
         networks, half = self.editing.networks, len(faces) // 2
         own, _ = networks.encoder(faces)
-        codes = networks.disguise(own, draw_key_vectors(self.editing.mapping, networks.encoder, len(faces), rng))
+        codes = networks.anonymize(own, draw_key_vectors(self.editing.mapping, networks.encoder, len(faces), rng))
         hidden = self._inside(codes, faces, mask)
         pictures = torch.cat([faces[:half], rounded(hidden[half:])])
         codes = torch.cat([codes[:half], own[half:]])

@@ -20,7 +20,7 @@ from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
 from anonface.backends.latent_editing import ENCODER
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import InversionEncoder
-from anonface.models.latent_editing import CODES, HELD, SHAPED, cast
+from anonface.models.latent_editing import CODES, FEATURE_CODES, READ_COORDINATES, key_identity
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.adversarial import adversarial_losses
 from anonface.training.data import (
@@ -248,7 +248,7 @@ def attribute_directions(codes: Tensor, identity: Tensor, mesh: Tensor, count: i
     layout, _, _ = torch.linalg.svd(points, full_matrices=False)  # principal components
     layout = LAYOUT_SPREAD * len(mesh) ** 0.5 * layout[:, : count - known.shape[1]]
     shown = torch.cat([known, layout], dim=1)
-    some = codes[:, SHAPED, :HELD]
+    some = codes[:, FEATURE_CODES, :READ_COORDINATES]
     lines = fit_linear_readings(some, F.pad(shown, (0, count - shown.shape[1])))  # few faces have few components
     return lines[:-1].unflatten(0, some.shape[1:])
 
@@ -302,7 +302,7 @@ class ReadEditing(Objective):
         right, false = (networks.edit(encoded, k) for k in (key, wrong))  # (DBAF 21-23)
         looks = [self.reader(made) for made in (mixed, hidden, again, right, false)]
         with torch.no_grad():
-            led = torch.cat([cast(codes, key), cast(codes, second), cast(encoded, wrong)])
+            led = torch.cat([key_identity(codes, key), key_identity(codes, second), key_identity(encoded, wrong)])
             people = self.reader(led).identity
         strangers = [looks[i].identity for i in (1, 2, 4)]
         own = shown.identity

@@ -16,7 +16,7 @@ from anonface.models.graph import Graph
 from anonface.models.hford import HFORD, HFORDParams
 from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import InversionEncoder, InversionParams
-from anonface.models.latent_editing import CODES, READINGS, SHAPED, FaceEditor, LatentEditor
+from anonface.models.latent_editing import CODES, FEATURE_CODES, READINGS, FaceEditor, LatentEditor
 from anonface.models.mobile_stylegan import MappingNetwork
 from anonface.training.data import HELD_OUT
 from anonface.training.ifadit import principal_latents
@@ -118,7 +118,7 @@ def test_an_editor_learns_both_stages_through_it(name, bank, reader):
 def test_an_editor_s_lines_tell_how_landmarks_lie():
     rng = torch.Generator().manual_seed(2)
     codes, count = torch.randn(600, CODES, SIZE, generator=rng), 3
-    features = codes[:, SHAPED].flatten(1)
+    features = codes[:, FEATURE_CODES].flatten(1)
     moves = features @ torch.randn(features.shape[1], count, generator=rng)
     mesh = 0.5 + 0.001 * (moves @ torch.randn(count, 936, generator=rng)).unflatten(1, (468, 2))
     identity = torch.randn(600, 448, generator=rng)
