@@ -39,14 +39,14 @@ from anonface.evaluation.judges import Judges, Original, look_at_originals, of_s
 from anonface.evaluation.run import evaluate
 from anonface.evaluation.trials import ANONYMIZED, LANDMARKS, RANDOM, RIGHT, TWO_KEYS, Plan, in_the_face
 from anonface.keys import FaceKey
-from anonface.models.attributes import IdentityCompensation
+from anonface.models.attribute_encoder import IdentityCompensation
 from anonface.models.identity import IdentityEncoder
 from anonface.models.latent_editing import FaceEditor
 from anonface.pipeline import Engine
 from anonface.training.data import draw_keys
 from anonface.training.ifadit import FlowWarmUp, PhaseTwo
+from anonface.training.latent_reader import ReadEditing
 from anonface.training.loop import LoopSettings, Objective, Then, train
-from anonface.training.reading import ReadEditing
 from anonface.training.run import RECIPES, Request
 
 CONTRAST = frozenset({"contrast"})  # what disentangles by a loss of its own (DBAF 10, HFORD 6)

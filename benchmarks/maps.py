@@ -55,7 +55,7 @@ def renders(backend: LatentEditingBackend, picture: Tensor, mask: Tensor) -> tup
     networks = backend.networks
     codes, features = networks.encoder(picture)
     key = key_vectors(Key.from_bytes(bytes(range(32))).face(CONSISTENT_SALT, backend.name, 0), backend.mapping)
-    latents = networks.encoder.to_latents(networks.disguise(codes, networks.encoder.to_u(key)[None]))
+    latents = networks.encoder.to_latents(networks.anonymize(codes, networks.encoder.to_u(key)[None]))
     draw = networks.generator.synthesize
     details = networks.editor.details(features, mask), networks.editor.details(features)
     plain, kept, whole = draw(latents, SIDE), *(draw(latents, SIDE, details=some) for some in details)

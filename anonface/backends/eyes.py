@@ -13,7 +13,7 @@ from torch import Tensor
 from anonface import weights
 from anonface.backends.recognizer import Recognizer, frames
 from anonface.faces.align import EYES
-from anonface.models.apparent import Apparent
+from anonface.models.attribute_classifiers import SexAgeClassifier
 from anonface.models.ethnicity import Ethnicity
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
@@ -38,7 +38,7 @@ class Eyes:
     landmarks: LandmarkNetwork
     parser: FaceParser
     recognizer: Recognizer
-    apparent: Apparent
+    apparent: SexAgeClassifier
     ethnicity: Ethnicity
 
 
@@ -52,7 +52,7 @@ def load_eyes(device: torch.device | str = "cpu") -> Eyes:
     for module, name in ((encoder, "identity"), (parser, "face-parser"), (ethnicity, "ethnicity")):
         weights.load(module, name)
     landmarks, arcface = (Graph(weights.graph(name)) for name in ("landmarks", "arcface-mobile"))
-    recognizer, apparent = Recognizer(arcface), Apparent(weights.graph("faceres"))
+    recognizer, apparent = Recognizer(arcface), SexAgeClassifier(weights.graph("faceres"))
     for network in (encoder, landmarks, parser, recognizer, apparent, ethnicity):
         network.requires_grad_(False).eval().to(device)
     return Eyes(

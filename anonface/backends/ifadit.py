@@ -52,13 +52,13 @@ from anonface.backends.tones import match_tones
 from anonface.errors import UsageError
 from anonface.faces.blend import composite
 from anonface.keys import FaceKey, PayloadKey, fresh_nonce
-from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
-from anonface.models.census import Census
-from anonface.models.critic import Critic, within
+from anonface.models.attribute_encoder import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.face_parser import new_glasses
 from anonface.models.identity import CONDITIONS, KEPT
+from anonface.models.identity_flow import FlowKey, SecureIdentityFlow, SecureIdentityFlowParams, orthogonal_mixes
 from anonface.models.inversion import InversionEncoder
-from anonface.models.sif import SIF, FlowKey, SIFParams, turns_from_normals
+from anonface.models.latent_attributes import LatentAttributes
+from anonface.models.realism_critic import RealismCritic, within
 
 ELSEWHERE = 10.0  # nats of the critic's that a squared deviation of seeming East Asian, beyond FROM_THERE, is worth
 LONER = 60.0  # and, where nothing of the eyes shows, a cosine to the other strangers more than to the seen face
@@ -118,7 +118,7 @@ class _Meant:
 class KeyGen:
     """Equation 4, k = f(Norm(KDF(s))), beside the key's own mix and its mirrors of freed conditions."""
 
-    def __init__(self, params: SIFParams, device: torch.device | str = "cpu") -> None:
+    def __init__(self, params: SecureIdentityFlowParams, device: torch.device | str = "cpu") -> None:
         self.params = params
         self.mapping = load_mapping(device)
 
@@ -136,7 +136,7 @@ class KeyGen:
         for name, where in CONDITIONS.items():
             if name in free.split(","):
                 mirror[:, where] = torch.tensor([[1.0 - 2 * (key.stream(f"free {name}", 1)[0] & 1)] for key in keys])
-        return FlowKey(k, torch.from_numpy(turns_from_normals(normals, cosines)), mirror)
+        return FlowKey(k, torch.from_numpy(orthogonal_mixes(normals, cosines)), mirror)
 
 
 class IFADIT:
@@ -157,9 +157,9 @@ class IFADIT:
     def __init__(self, device: torch.device | str = "cpu", settings: Settings | None = None) -> None:
         self.device = torch.device(device)
         self.settings = IFADITSettings.of(settings or {})
-        self.flow, self.compensation = SIF(), IdentityCompensation()
+        self.flow, self.compensation = SecureIdentityFlow(), IdentityCompensation()
         self.attributes, mapper = AttributeEncoder(), LatentMapper()
-        census, inversion, critic = Census(), InversionEncoder(), Critic()
+        census, inversion, critic = LatentAttributes(), InversionEncoder(), RealismCritic()
         parts = (self.attributes, mapper, self.flow, self.compensation, census, inversion, critic)
         for module, name in zip(parts, (*TRAINED_FILES[1:], *CASTING_FILES), strict=True):
             weights.load(module, name)

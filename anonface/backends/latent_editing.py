@@ -38,14 +38,14 @@ from anonface.backends.refine import DISGUISE, ChoiceParams, Draw, Scene
 from anonface.backends.tones import match_tones
 from anonface.errors import UsageError, WeightsError
 from anonface.keys import FaceKey, fresh_nonce
-from anonface.models.census import Census
-from anonface.models.critic import Critic
 from anonface.models.dbaf import DBAF
 from anonface.models.hford import HFORD
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import Features, InversionEncoder
+from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor
 from anonface.models.mobile_stylegan import Window
+from anonface.models.realism_critic import RealismCritic
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
 SIDE = 256  # px at which the networks look
@@ -101,8 +101,8 @@ class Casting:
     """By what it is found for whom a key may stand, and who of these looks right in a photo."""
 
     eyes: Eyes
-    census: Census
-    critic: Critic
+    census: LatentAttributes
+    critic: RealismCritic
 
 
 class LatentEditingBackend(published.WithoutSettings):
@@ -173,7 +173,7 @@ class LatentEditingBackend(published.WithoutSettings):
         files = _files(name, str(settings.get("model", "")))
         for part, file in zip((encoder, editor), files, strict=True):
             weights.fit(part, weights.load_checkpoint(file), source=str(file))
-        census, critic = Census(), Critic()
+        census, critic = LatentAttributes(), RealismCritic()
         for module, called in ((census, "census"), (critic, "critic")):
             weights.load(module, called)
             module.requires_grad_(False).eval().to(device)
@@ -193,7 +193,7 @@ class LatentEditingBackend(published.WithoutSettings):
         codes, features = self.networks.encoder(image)
         self._said.keep(face, key, ())  # what is said of it is found anew
         if self.casting is None:
-            return self._drawn(self.networks.disguise(codes, self._vectors(key)), features, image, cover)
+            return self._drawn(self.networks.anonymize(codes, self._vectors(key)), features, image, cover)
         sight = Sight(shrink(image, SIDE), self.casting.eyes)
         hidden = self._tried(self.casting, codes, features, sight, cover, key)
         return in_place(self._render(hidden, features, cover), image, cover, sight, key, MOVED)
@@ -214,12 +214,12 @@ class LatentEditingBackend(published.WithoutSettings):
         first = scene.ranked(people, (), kept, networks.encoder, CHOICES[self.name])[0]
         return edits[first : first + 1]
 
-    def _further(self, census: Census, codes: Tensor, styles: Tensor) -> Tensor:
+    def _further(self, census: LatentAttributes, codes: Tensor, styles: Tensor) -> Tensor:
         """Disguises [n, 14, 512] of codes [1, 14, 512] by the people of styles [n, 512], with more of their features
         and less of the codes' than the editor puts there."""
         encoder = self.networks.encoder
         people = encoder.to_u(styles[:, None]).expand(-1, len(LEVELS), -1)
-        hidden = encoder.to_w(self.networks.disguise(codes.expand(len(styles), -1, -1), people))
+        hidden = encoder.to_w(self.networks.anonymize(codes.expand(len(styles), -1, -1), people))
         own = encoder.to_w(codes)[:, FURTHER]
         hidden[:, FURTHER] += MORE * (census.features(styles[:, None]) - census.features(own))
         return encoder.to_u(hidden)

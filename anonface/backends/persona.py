@@ -1,7 +1,7 @@
 """The persona: who a hidden code becomes to the eye.
 
 A keyed code is nobody's: no face embeds to it, and a face that is pushed towards it looks like no photo. So the code
-draws styles of the generator, and those make people. The *census* (``models/census.py``) knows them before they are
+draws styles of the generator, and those make people. ``models/latent_attributes.py`` knows them before they are
 drawn: those come first who wear neither glasses nor hat nor fringe, are of the photo's sex, age and skin tone, and were
 photographed in plain light.
 
@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from anonface.backends.eyes import Sight
 from anonface.backends.keyed_noise import hartley
 from anonface.backends.refine import CERTAIN, Networks
-from anonface.models.census import MARKS, Census, columns
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import CODE_OF_LATENT
+from anonface.models.latent_attributes import SALIENT, LatentAttributes, columns
 
 DECADE = 10.0  # years by which ages may differ
 FEATURED = 12  # codes in which features lie; the finest hold grain and colour, which stay the photo's
@@ -101,7 +101,7 @@ def cast(
 
 
 def exchanged(
-    codes: Tensor, features: Tensor, census: Census, left: float, own: float, first: int = FEATURED
+    codes: Tensor, features: Tensor, census: LatentAttributes, left: float, own: float, first: int = FEATURED
 ) -> Tensor:
     """Codes or latents [1, n, 512], in the ``first`` of which other features [512], ``own`` times, stand where ``left``
     times their own were."""
@@ -129,20 +129,20 @@ def strangers(hidden: Tensor, kept: int, sight: Sight, networks: Networks, mappi
 
 
 @torch.no_grad()
-def likeliest(hidden: Tensor, sight: Sight, census: Census, mapping: nn.Module, params: CastParams) -> Tensor:
+def likeliest(hidden: Tensor, sight: Sight, census: LatentAttributes, mapping: nn.Module, params: CastParams) -> Tensor:
     """Styles [tried, 512] of those whom the census lets pass, who stands out most first; see :func:`cast`."""
     w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(sight.face)
     likely = w[strangeness(census(w), census, hidden, sight.seems, params.free).argsort(stable=True)[: params.likely]]
-    out = (census.marked(likely) @ bearing(hidden).to(likely)).argsort(stable=True, descending=True)
+    out = (census.salient_features(likely) @ bearing(hidden).to(likely)).argsort(stable=True, descending=True)
     return likely[out[: params.tried]]
 
 
 def bearing(hidden: Tensor) -> Tensor:
     """Which way people of a code [1, 448] stand out, among the features by which recognizers most tell people apart: a
-    unit vector [MARKS]. Another key's code says another way, so two keys' people are less alike than any two. What a
+    unit vector [SALIENT]. Another key's code says another way, so two keys' people are less alike than any two. What a
     key leaves of the code has no say: all keys share it."""
     keyed = F.pad(hidden[:, KEPT:], (KEPT, 0))
-    return F.normalize(styles(keyed, 1)[0, :MARKS], dim=0)
+    return F.normalize(styles(keyed, 1)[0, :SALIENT], dim=0)
 
 
 def styles(hidden: Tensor, count: int) -> Tensor:
@@ -159,8 +159,10 @@ def _signs(count: int) -> tuple[Tensor, Tensor]:
     return signs[:1], signs[1:]
 
 
-def strangeness(read: Tensor, census: Census, hidden: Tensor, seems: Tensor, free: tuple[str, ...] = ()) -> Tensor:
-    """How little people fit, [n], by what the census tells of them, [n, READINGS].
+def strangeness(
+    read: Tensor, census: LatentAttributes, hidden: Tensor, seems: Tensor, free: tuple[str, ...] = ()
+) -> Tensor:
+    """How little people fit, [n], by what the census tells of them, [n, ATTRIBUTES].
 
     Nothing is counted against whoever wears less than is usual, was photographed plainly, is surely of the sex and
     within ten years of the age that the photo ``seems``, [2], and has about the skin tone that the code ``hidden``

@@ -23,13 +23,13 @@ from anonface.backends.mending import skin_kept, skin_of
 from anonface.backends.tones import match_tones
 from anonface.faces.align import BROWS, EYES, LIPS
 from anonface.faces.blend import composite
-from anonface.models.attributes import LatentMapper, PrincipalLatents
-from anonface.models.census import Census
-from anonface.models.critic import Critic, within
+from anonface.models.attribute_encoder import LatentMapper, PrincipalLatents
 from anonface.models.face_parser import like_odds, new_glasses, new_hair_odds
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import InversionEncoder
+from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.mobile_stylegan import MobileStyleGAN, Window
+from anonface.models.realism_critic import RealismCritic, within
 
 Draw = Callable[[Tensor, int, Window], Tensor]
 
@@ -201,9 +201,9 @@ class Networks(Eyes):
     generator: MobileStyleGAN
     sketch: Draw
     mapper: LatentMapper
-    census: Census
+    census: LatentAttributes
     inversion: InversionEncoder
-    critic: Critic
+    critic: RealismCritic
 
     def draw(self, u: Tensor, side: int, window: Window) -> Tensor:
         """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1], in a window."""
@@ -223,7 +223,7 @@ class Scene:
 
     @torch.no_grad()
     def __init__(
-        self, sight: Sight, mask: Tensor, draw: Draw, params: RefineParams, critic: Critic | None = None
+        self, sight: Sight, mask: Tensor, draw: Draw, params: RefineParams, critic: RealismCritic | None = None
     ) -> None:
         self.sight, self.eyes, self.draw, self.params, self.critic = sight, sight.eyes, draw, params, critic
         self.face, self.side = sight.face, sight.face.shape[-1]
@@ -236,7 +236,7 @@ class Scene:
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.skin = skin_of(self.mesh, self.side)
         # of the photo itself, by each member of the critic
-        self.levels = torch.stack([self.opinion(self.face, member) for member in range(Critic.MEMBERS)])
+        self.levels = torch.stack([self.opinion(self.face, member) for member in range(RealismCritic.MEMBERS)])
         # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
         self.left, self.known = sight.code, sight.known
         # what of a chosen one is nobody else's, by codes and in the recognizer's eyes
@@ -433,7 +433,7 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
             loss = loss + SELDOM * (params.face * not_face + params.glasses * worn)
         placed = composite(scene.face, toned, visible)
         if params.natural and not parsed:
-            member = step // SELDOM % Critic.MEMBERS  # in turn: no dearer than one
+            member = step // SELDOM % RealismCritic.MEMBERS  # in turn: no dearer than one
             loss = loss + SELDOM * params.natural * scene.artifice(placed, member)
         shown = look(placed, step)
         code = eyes.encoder(shown)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anonface import weights
-from anonface.models.apparent import Apparent, ApparentSex
+from anonface.models.attribute_classifiers import SexAgeClassifier, SexClassifier
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class FaceRes:
     reads_age: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._apparent = Apparent(weights.graph("faceres"))
+        self._apparent = SexAgeClassifier(weights.graph("faceres"))
 
     def read(self, crop: NDArray[np.uint8]) -> Impression:
         sex, age = self._apparent(_tensor(crop))[0].tolist()
@@ -74,7 +74,7 @@ class Gear:
     reads_age: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self._apparent = ApparentSex(weights.graph("gear"))
+        self._apparent = SexClassifier(weights.graph("gear"))
 
     def read(self, crop: NDArray[np.uint8]) -> Impression:
         return Impression(float(self._apparent(_tensor(crop))) > 0.5, None)

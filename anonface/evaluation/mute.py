@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anonface.backends.ifadit import IFADIT
 from anonface.evaluation.trials import MUTE, ZERO
-from anonface.models.sif import SIF, FlowKey, SIFParams
+from anonface.models.identity_flow import FlowKey, SecureIdentityFlow, SecureIdentityFlowParams
 from anonface.pipeline import Engine
 
 
@@ -43,10 +43,10 @@ def without_identity(engine: Engine, conditions: bool = True) -> Engine | None:
     return mute
 
 
-class _Mute(SIF):
+class _Mute(SecureIdentityFlow):
     """Brings back the first ``left`` coordinates alone, under any key."""
 
-    def __init__(self, params: SIFParams, left: int) -> None:
+    def __init__(self, params: SecureIdentityFlowParams, left: int) -> None:
         super().__init__(params)
         self.left = left
 

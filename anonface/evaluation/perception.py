@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from anonface import torchvision_adapter, weights
 from anonface.errors import WeightsError
-from anonface.models.attributes import MobileNetV2Features, perceptual
+from anonface.models.attribute_encoder import MobileNetV2Features, perceptual
 
 Pixels = NDArray[np.uint8]
 Features = NDArray[np.float32]

@@ -1,7 +1,7 @@
 """IR, the plain residual network behind AdaFace (Kim et al. 2022, arXiv 2204.00964).
 
-Attribute names and their order are those of the authors' files, which hold them under ``model.`` beside the numbers of
-their loss under ``head.``. Against IR-SE50 a unit has one more batch norm and no channel attention.
+Attribute names and their order are those of the authors' files, under ``model.``; the files also hold the loss's
+weights under ``head.``. Unlike in IR-SE50, a unit has one more batch norm and no channel attention.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class ConvBlock(nn.Module):
 
 
 class AttentionRefinement(nn.Module):
-    """A convolution whose channels are weighed by their mean over the picture."""
+    """A convolution with channel attention: weights are a function of the channels' means over the picture."""
 
     def __init__(self, c_in: int, c_out: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class AttentionRefinement(nn.Module):
 
 
 class ContextPath(nn.Module):
-    """Features at stride 8: the backbone's own, and those of strides 16 and 32 brought up to 8 and 16."""
+    """Features of the backbone at stride 8, and those of strides 16 and 32 upsampled to 8 and 16."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class ContextPath(nn.Module):
 
 
 class FeatureFusion(nn.Module):
-    """Spatial and context features as one."""
+    """Fuse spatial and context features."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -123,9 +123,9 @@ def face_classes(logits: Tensor) -> Tensor:
 
 
 def coverage(mask: Tensor, side: int, antialias: bool = True) -> Tensor:
-    """A mask [B, 1, H, W] of zeros and ones at another size, values between them at its rim.
+    """A binary mask [B, 1, H, W] at another size, with values between 0 and 1 at its border.
 
-    The authors take every cell above zero as face. With ``antialias``, today's default of the library they use, this
-    widens the mask by up to the factor of the reduction; without, as in their time, it hardly does.
+    The authors take every cell above 0 as face. With ``antialias``, today's default of the library that they use, this
+    widens the mask by up to the factor of the reduction. Without, the default of their time, the mask hardly grows.
     """
     return F.interpolate(mask, (side, side), mode="bilinear", antialias=antialias)

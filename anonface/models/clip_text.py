@@ -1,4 +1,4 @@
-"""CLIP's text encoder, as far as Stable Diffusion needs it for one fixed prompt; names as in Hugging Face's files."""
+"""CLIP's text encoder as Stable Diffusion uses it for a fixed prompt, with the names of Hugging Face's files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CLIPTextParams:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> CLIPTextParams:
-        """Of a configuration, whatever else it holds."""
+        """From a configuration, whose other fields are ignored."""
         return cls(**{field.name: config[field.name] for field in fields(cls) if field.name in config})
 
 

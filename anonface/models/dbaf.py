@@ -1,6 +1,6 @@
 """Disentangle Before Anonymize (DBAF, arXiv 2311.08786): its three modules, after the paper's equations.
 
-The authors' code departs from the paper in places; for their checkpoints ``dbaf_official`` follows it.
+The authors' code departs from the paper in places. ``dbaf_official`` follows that code, for their checkpoints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anonface.models.latent_editing import CODES, LatentEditor, MultiHeadAttenti
 
 @dataclass(frozen=True)
 class DBAFParams:
-    """Sizes: of a code, of the attention's heads, of the generator's features, and the layers of KRIA."""
+    """Sizes of a code, of the attention's heads, of the encoder's features and of the maps; the layers of KRIA."""
 
     code: int = 512
     heads: int = 8
@@ -27,9 +27,9 @@ class DBAFParams:
 
 
 class ContrastiveIdentityDisentanglement(nn.Module):
-    """CID: one multi-head attention, shared by the levels, reads the attributes off each level's codes (equations 1-3).
+    """CID: one multi-head attention, shared by the levels, reads attributes from the codes of a level (equations 1-3).
 
-    A code's place is told by a learned vector; attention alone would not know the first code from the last.
+    ``place`` is a learned positional embedding, because attention alone ignores the order of the codes.
     """
 
     def __init__(self, params: DBAFParams) -> None:
@@ -38,19 +38,19 @@ class ContrastiveIdentityDisentanglement(nn.Module):
         self.attention = MultiHeadAttention(params.code, params.heads, params.head)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Codes [B, 14, 512] -> what the attributes in them are beside a share of them, [B, 14, 512]."""
+        """Codes [B, 14, 512] -> correction of their attributes [B, 14, 512]."""
         return torch.cat([self.attention(level) for level in by_level(codes + self.place)], dim=1)
 
 
 class KeyAuthorizedReversibleIdentityAnonymization(nn.Module):
-    """KRIA: seven equalised linear layers, the same for every code (equations 19-23)."""
+    """KRIA: seven equalised linear layers, shared by all codes (equations 19-23)."""
 
     def __init__(self, params: DBAFParams) -> None:
         super().__init__()
         self.block = equal_linear_block((2 * params.code, *[params.code] * params.layers))
 
     def forward(self, joined: Tensor) -> Tensor:
-        """Key and identity side by side [B, 14, 1024] -> another identity [B, 14, 512]."""
+        """Key and identity side by side [B, 14, 1024] -> correction of the other identity [B, 14, 512]."""
         return self.block(joined)
 
 
@@ -65,7 +65,7 @@ class _ScaleRetention(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         wide = self.expand(features)
-        # Equation 6 repeats what it pools along the channels; a linear layer over equal numbers needs but one of them.
+        # Equation 6 repeats the pooled map along the channels; one copy is enough for a linear layer.
         pooled = wide.amax(dim=1, keepdim=True) + wide.mean(dim=1, keepdim=True)
         by_channel = torch.sigmoid(self.channel(pooled))
         pooled = torch.cat([by_channel.amax(dim=(2, 3)), by_channel.mean(dim=(2, 3))], dim=1)
@@ -74,14 +74,14 @@ class _ScaleRetention(nn.Module):
 
 
 class MultiScaleAttentionalAttributeRetention(nn.Module):
-    """MAAR: features -> what of them is worth keeping, maps of the generator's width (equations 6-8)."""
+    """MAAR: features -> attention-weighted maps of the generator's width (equations 6-8)."""
 
     def __init__(self, params: DBAFParams) -> None:
         super().__init__()
         self.scales = nn.ModuleList(_ScaleRetention(inputs, params.maps) for inputs in params.features)
 
     def forward(self, features: Features) -> Features:
-        """Maps of 16, 32 and 64 px a side -> such maps of 512 channels."""
+        """Maps of 16, 32 and 64 px a side -> maps of the same sides with 512 channels."""
         c3, c2, c1 = (scale(seen) for scale, seen in zip(self.scales, features, strict=True))
         return c3, c2, c1
 
@@ -96,5 +96,5 @@ class DBAF(LatentEditor):
             KeyAuthorizedReversibleIdentityAnonymization(p),
             MultiScaleAttentionalAttributeRetention(p),
             p.code,
-            layout=4,
+            landmark_components=4,
         )

@@ -1,12 +1,12 @@
-"""DBAF as its authors' code has it (arXiv 2311.08786, whose first version was HFORD), for their checkpoints.
+"""DBAF after its authors' code (arXiv 2311.08786, whose first version was HFORD), for their checkpoints.
 
-Names and order of the parameters are those of the authors' files. Where code and paper differ, the code is followed
-here: three transformers instead of one shared attention, CBAM for the spatial features, a mapper a level of eight
-layers. The family that follows the paper is another module.
+Names and order of the parameters are those of the authors' files. Where code and paper differ, this module follows the
+code: three transformers instead of one shared attention, CBAM for the spatial features, and one mapper of eight layers
+per level. ``dbaf`` follows the paper.
 
-The transformers take the latents' axis for that of the batch, so attention runs ACROSS THE IMAGES of a batch and a
-result depends on who else is in it. That is kept, for the numbers' sake: give one image at a time, over which the
-softmax is 1.
+The authors' transformers treat the batch as the sequence, so attention runs ACROSS THE IMAGES of a batch and a result
+depends on the other images. This is kept for conformance with their results. Give one image at a time: then the softmax
+is 1.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from anonface.models.ir_se50 import IRSE50Params
 from anonface.models.psp import StyleEncoder, StyleEncoderParams
 from anonface.models.stylegan2 import EqualLinear, StyleGAN2, StyleGAN2Params
 
-SPLIT = (4, 4, 6)  # styles of the coarse, the medium and the fine level
+SPLIT = (4, 4, 6)  # numbers of coarse, medium and fine styles
 NOISES = (3, 5, 7)  # the first of the two noise maps of 16, 32 and 64 px
 
 
 @dataclass(frozen=True)
 class DisentanglerParams:
-    """Shape of a level's transformer: blocks, heads, their width, and the width of the perceptron between."""
+    """Shape of a level's transformer: number of blocks and heads, width of a head, hidden width of the perceptron."""
 
     latent: int = 512
     depth: int = 6
@@ -76,7 +76,7 @@ class _PreNorm(nn.Module):
 
 
 class _Block(nn.Sequential):
-    """Modules each of which adds to what it is given."""
+    """Residual modules in sequence."""
 
     def forward(self, x: Tensor) -> Tensor:
         for part in self:
@@ -106,7 +106,7 @@ class _Level(nn.Module):
 
 
 class Disentangler(nn.Module):
-    """Codes [B, 14, 512] -> the part of them that is kept, attributes, [B, 14, 512]; identity is the rest."""
+    """Codes [B, 14, 512] -> their attributes [B, 14, 512]; the identity is codes minus attributes."""
 
     def __init__(self, params: DisentanglerParams | None = None) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class _Mapper(nn.Module):
 
 
 class AnonymizationNet(nn.Module):
-    """Identity [B, 14, 512] under keys [B, 14, 512] -> another identity, by a mapper a level."""
+    """Identity [B, 14, 512] and keys [B, 14, 512] -> another identity, with one mapper per level."""
 
     def __init__(self, latent: int = 512) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class OfficialDBAFParams:
     """Shapes of the networks.
 
     Raises:
-        ValueError: for a generator that has not as many styles as the levels together.
+        ValueError: the generator's number of styles is not the sum over the levels.
     """
 
     backbone: IRSE50Params = field(default_factory=IRSE50Params)
@@ -226,10 +226,10 @@ class OfficialDBAFParams:
 
 
 class OfficialDBAF(nn.Module):
-    """The networks together.
+    """All networks together.
 
-    ``generator`` is the fine-tuned one; ``key_mapping`` the mapping network of the one that it started from, which
-    makes keys. ``latent_avg`` [14, 512] is the mean style that the encoder's codes are offsets from.
+    ``generator`` is the fine-tuned one. ``key_mapping`` is the mapping network of the original generator and maps keys.
+    ``latent_avg`` [14, 512] is the mean style; the encoder gives offsets from it.
     """
 
     latent_avg: Tensor
@@ -248,19 +248,19 @@ class OfficialDBAF(nn.Module):
         self.register_buffer("latent_avg", torch.zeros(shape.n_latents, width))
 
     def key_code(self, z: Tensor) -> Tensor:
-        """A normal vector a level, [B, 3, 512] -> styles [B, 14, 512], repeated over the level's own."""
+        """One normal vector per level, [B, 3, 512] -> styles [B, 14, 512], repeated within each level."""
         levels = self.key_mapping(z.flatten(0, 1)).unflatten(0, z.shape[:2])
         return levels.repeat_interleave(torch.tensor(SPLIT, device=z.device), dim=1)
 
     def render(self, codes: Tensor, maps: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        """Styles [B, 14, 512] and attribute maps -> images in about [-1, 1]; the maps stand in for stored noise."""
+        """Styles [B, 14, 512] and attribute maps -> images in about [-1, 1]; the maps replace stored noise."""
         noise = self.generator.noises.maps()
         for first, attributes in zip(NOISES, maps, strict=True):
             noise[first] = noise[first + 1] = attributes
         return self.generator(codes, noise)
 
     def forward(self, images: Tensor, key: Tensor) -> Tensor:
-        """Images [1, 3, 256, 256] in [-1, 1] under keys [1, 14, 512] -> other people, in about [-1, 1]."""
+        """Images [1, 3, 256, 256] in [-1, 1] and keys [1, 14, 512] -> anonymized faces in about [-1, 1]."""
         features = self.encoder.features(images)
         codes = self.encoder.read(features) + self.latent_avg
         kept = self.disentangler(codes)

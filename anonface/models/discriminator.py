@@ -15,10 +15,10 @@ from anonface.models.stylegan2 import BLUR_TAPS, EqualLinear, leaky
 
 @dataclass(frozen=True)
 class DiscriminatorParams:
-    """``side`` at which pictures are looked at, in px; ``channels`` from there on, halving the side each time, to 4 px.
+    """``side`` in px to which pictures are resized; ``channels`` at this side and after each halving, down to 4 px.
 
     Raises:
-        ValueError: the channels do not lead from that side to 4 px.
+        ValueError: the number of channels does not match the number of halvings from that side to 4 px.
     """
 
     side: int = 128
@@ -30,7 +30,7 @@ class DiscriminatorParams:
 
 
 class EqualConv(nn.Module):
-    """Convolution whose weights have unit variance at rest and are scaled at run time."""
+    """Convolution whose weights are stored with unit variance and scaled at run time ("equalised")."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0, bias: bool = True):
         super().__init__()
@@ -67,7 +67,7 @@ class ResidualBlock(nn.Module):
 class Discriminator(nn.Module):
     """Pictures [B, 3, R, R] in about [-1, 1] -> logits [B], high for real ones.
 
-    Each is also told how much the pictures of its batch vary, so that makers cannot always show the same one.
+    The standard deviation over the batch is one more input of the last layers, which prevents mode collapse.
     """
 
     def __init__(self, params: DiscriminatorParams | None = None) -> None:

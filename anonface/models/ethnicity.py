@@ -1,8 +1,8 @@
-"""What an identity code tells of where somebody's family seems to be from, as faces are read, not as people are.
+"""Linear reading of apparent ethnicity from an identity code: how a face looks, not who the person is.
 
-One number, because one thing goes wrong: to the networks that look, the faces farthest from most photos' are East Asian
-ones. Who only has to be far from the photo becomes East Asian under one key and the next, unlike the rest of the
-picture, and hardly two people: recognizers that learned from other faces take such people for one most often.
+One number is enough, because one error has to be prevented. To the recognizers the faces most distant from an average
+photo are East Asian. A choice by distance alone would make most people East Asian under every key. Such faces do not
+fit the rest of the photo. Recognizers trained on other faces also confuse them with each other most often.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from anonface.models.identity import IdentityParams
 
 
 class Ethnicity(nn.Module):
-    """Unit identity codes [B, 448] -> how East Asian people look, [B], in standard deviations of such readings from
-    what is usual among the faces that the generator draws."""
+    """Unit identity codes [B, 448] -> how East Asian the faces look, [B].
+
+    The unit is the standard deviation of this reading over faces of the generator, and 0 is their mean.
+    """
 
     direction: Tensor
     usual: Tensor

@@ -1,6 +1,6 @@
-"""Face parser: what each pixel of an FFHQ-aligned crop shows.
+"""Face parser: the class of each pixel of an FFHQ-aligned crop.
 
-MobileNetV2 looks; a feature pyramid (Lin et al. 2017) leads its maps back to half the crop's side.
+The backbone is MobileNetV2. A feature pyramid (Lin et al. 2017) upsamples its maps to half the crop's side.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.models.attributes import MobileNetV2Features
+from anonface.models.attribute_encoder import MobileNetV2Features
 
-# Clothes count as background; teeth and tongue as lips; a beard as skin; dark lenses as glasses, clear ones as what
-# lies behind them; hands, cups, masks and whatever else hides the face as occluder.
+# Clothes count as background; teeth and tongue as lips; a beard as skin; dark lenses as glasses; clear lenses as the
+# skin or eyes behind them; hands, cups, masks and all else that hides the face as occluder.
 CLASSES = (
     "background", "skin", "brows", "eyes", "nose", "lips", "ears", "neck", "hair", "glasses", "hat", "occluder",
 )  # fmt: skip
 
-FACE = tuple(CLASSES.index(name) for name in ("skin", "brows", "eyes", "nose", "lips"))  # what a mask is made of
+FACE = tuple(CLASSES.index(name) for name in ("skin", "brows", "eyes", "nose", "lips"))  # the classes of the face mask
 SKIN, BROW = ((CLASSES.index(name),) for name in ("skin", "brows"))
 BARE = tuple(CLASSES.index(name) for name in ("ears", "neck"))  # skin beside the face
 HAIR = (CLASSES.index("hair"),)
@@ -32,7 +32,6 @@ class FaceParserParams:
 
     side: int = 256
     width: int = 64
-    classes: int = len(CLASSES)
 
     def __post_init__(self) -> None:
         if self.side % 32:
@@ -51,7 +50,7 @@ class FaceParser(nn.Module):
         self.backbone = MobileNetV2Features()
         self.lateral = nn.ModuleList(nn.Conv2d(width, p.width, 1) for width in self.WIDTHS)
         self.smooth = nn.ModuleList(_smoothing(p.width) for _ in self.WIDTHS[:-1])
-        self.classify = nn.Conv2d(p.width, p.classes, 1)
+        self.classify = nn.Conv2d(p.width, len(CLASSES), 1)
 
     def forward(self, crops: Tensor) -> Tensor:
         x, taps = self.backbone.normalised(crops), []
@@ -72,20 +71,25 @@ def face_odds(logits: Tensor) -> Tensor:
 
 
 def new_glasses(logits: Tensor, photo: Tensor) -> Tensor:
-    """By how much more surely a pixel is glasses than in the photo, in nats, at least 0; from class logits of both,
-    [B, classes, H, W] -> [B, H, W]."""
+    """Evidence of glasses that the photo does not show, in nats, at least 0.
+
+    Class logits of a picture and of the photo, [B, classes, H, W] each -> [B, H, W].
+    """
     worn, before = (F.softplus(_odds(some, GLASSES)) for some in (logits, photo))
     return (worn - before).clamp_min(0)
 
 
 def new_hair_odds(logits: Tensor, photo: Tensor) -> Tensor:
-    """Log odds, at the most, that a pixel shows hair and not what it shows in the photo; like :func:`like_odds`."""
+    """Log odds that a pixel shows hair where the photo shows another class; shapes as in :func:`like_odds`."""
     return torch.minimum(_odds(logits, HAIR), -like_odds(logits, photo))
 
 
 def like_odds(logits: Tensor, photo: Tensor) -> Tensor:
-    """Log odds that a pixel shows what it shows in the photo: hair where that is hair, skin of any kind where it is an
-    ear or the neck, face everywhere else; from class logits of both, [B, classes, H, W] -> [B, H, W]."""
+    """Log odds that a pixel has the photo's kind of class.
+
+    The kind is hair where the photo shows hair, any skin where it shows an ear or the neck, and face elsewhere. Class
+    logits of a picture and of the photo, [B, classes, H, W] each -> [B, H, W].
+    """
     kind = photo.argmax(1)[..., None]
     bare, hair = ((kind == kind.new_tensor(kinds)).any(-1) for kinds in (BARE, HAIR))
     odds = torch.where(bare, _odds(logits, (*FACE, *BARE)), face_odds(logits))
@@ -98,7 +102,7 @@ def _odds(logits: Tensor, kinds: tuple[int, ...]) -> Tensor:
 
 
 def _smoothing(width: int) -> nn.Sequential:
-    """A depthwise 5x5 and a pointwise convolution: the reach of a full one at a fraction of its cost."""
+    """A depthwise 5x5 and a pointwise convolution: the receptive field of a full one at a fraction of its cost."""
     return nn.Sequential(
         nn.Conv2d(width, width, 5, padding=2, groups=width), nn.Conv2d(width, width, 1), nn.LeakyReLU(0.2)
     )

@@ -1,7 +1,7 @@
-"""Inception-ResNet v1, the network behind the FaceNet models that papers judge by.
+"""Inception-ResNet v1, the network of the FaceNet models with which papers evaluate.
 
 Attribute names and their order are those of the files that the ``facenet-pytorch`` package publishes, so that they load
-by name; those files also hold a classifier under ``logits.``, which no embedding needs.
+by name. Those files also hold a classifier under ``logits.``, which embeddings do not need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""facexlib's own ArcFace network (IR-SE50), as its published file fits it."""
+"""facexlib's ArcFace network (IR-SE50), which matches its published weights."""
 
 from __future__ import annotations
 

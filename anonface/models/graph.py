@@ -14,8 +14,8 @@ from anonface.conversion import GraphFile, Node
 class Graph(nn.Module):
     """Runs the operations of a :class:`~anonface.conversion.GraphFile` in order.
 
-    Input [B, 3, H, W] float32 in the range that the network expects; output the file's first output, or those named,
-    each as [B, C, H, W] or [B, C].
+    The input is [B, 3, H, W] float32 in the range that the network expects. The outputs are the named ones, by default
+    the file's first one, each [B, C, H, W] or [B, C].
     """
 
     def __init__(self, file: GraphFile, *outputs: str) -> None:
@@ -29,11 +29,11 @@ class Graph(nn.Module):
             self.register_buffer(key, torch.from_numpy(file.arrays[name].copy()), persistent=False)
 
     def forward(self, image: Tensor) -> Tensor:
-        """The first of the outputs."""
-        return self.every(image)[0]
+        """The first output."""
+        return self.all_outputs(image)[0]
 
-    def every(self, image: Tensor) -> tuple[Tensor, ...]:
-        """All of the outputs, in one pass."""
+    def all_outputs(self, image: Tensor) -> tuple[Tensor, ...]:
+        """All outputs, in one pass."""
         values: dict[str, Tensor] = {self._input: image}
         values.update({name: getattr(self, key) for name, key in self._keys.items()})
         for node in self._nodes:

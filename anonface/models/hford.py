@@ -8,12 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from anonface.models.inversion import WIDTHS, Features
-from anonface.models.latent_editing import LEVELS, LatentEditor, MultiHeadAttention, by_level, equal_linear_block, faint
+from anonface.models.latent_editing import (
+    LEVELS,
+    LatentEditor,
+    MultiHeadAttention,
+    by_level,
+    equal_linear_block,
+    scale_initial_weights,
+)
 
 
 @dataclass(frozen=True)
 class HFORDParams:
-    """Sizes: of a code, of IDM's transformers, of the generator's features and ARM's attention, of a cMLP."""
+    """Sizes of a code, of IDM's transformers, of the encoder's features and ARM's attention, and of a cMLP."""
 
     code: int = 512
     depth: int = 1
@@ -29,7 +36,7 @@ class HFORDParams:
 
 
 class _Block(nn.Module):
-    """ViT's block (Dosovitskiy et al. 2021): attention, then a perceptron, each after a norm and beside a shortcut."""
+    """ViT's block (Dosovitskiy et al. 2021): attention, then a perceptron, each with a norm before and a shortcut."""
 
     def __init__(self, params: HFORDParams) -> None:
         super().__init__()
@@ -38,7 +45,7 @@ class _Block(nn.Module):
         self.perceptron = nn.Sequential(
             nn.Linear(params.code, params.hidden), nn.GELU(), nn.Linear(params.hidden, params.code)
         )
-        faint(self.perceptron[-1])  # type: ignore[arg-type]  # the layer above
+        scale_initial_weights(self.perceptron[-1])  # type: ignore[arg-type]  # the layer above
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.first_norm(x))
@@ -46,7 +53,7 @@ class _Block(nn.Module):
 
 
 class _LevelDisentanglement(nn.Module):
-    """IDM's layers of one level."""
+    """The part of IDM for one level."""
 
     def __init__(self, count: int, params: HFORDParams) -> None:
         super().__init__()
@@ -54,23 +61,23 @@ class _LevelDisentanglement(nn.Module):
         self.blocks = nn.Sequential(*(_Block(params) for _ in range(params.depth)))
 
     def forward(self, codes: Tensor) -> Tensor:
-        return self.blocks(codes + self.place) - codes  # whose shortcut is the editor's
+        return self.blocks(codes + self.place) - codes  # the editor adds the shortcut
 
 
 class IdentityDisentanglementModule(nn.Module):
-    """IDM: a ViT a level, coarse 1-4, medium 5-8, fine 9-14, reads the attributes off the codes (equations 1 and 2)."""
+    """IDM: one ViT per level (codes 1-4, 5-8 and 9-14) reads attributes from the codes (equations 1 and 2)."""
 
     def __init__(self, params: HFORDParams) -> None:
         super().__init__()
         self.levels = nn.ModuleList(_LevelDisentanglement(count, params) for count in LEVELS.values())
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Codes [B, 14, 512] -> what the attributes in them are beside a share of them, [B, 14, 512]."""
+        """Codes [B, 14, 512] -> correction of their attributes [B, 14, 512]."""
         return torch.cat([level(part) for level, part in zip(self.levels, by_level(codes), strict=True)], dim=1)
 
 
 class ConditionalMLP(nn.Module):
-    """cMLP: a perceptron a level, which takes the key beside the identity code."""
+    """cMLP: one perceptron per level, whose input is the key beside the identity code."""
 
     def __init__(self, params: HFORDParams) -> None:
         super().__init__()
@@ -78,7 +85,7 @@ class ConditionalMLP(nn.Module):
         self.levels = nn.ModuleList(equal_linear_block(widths) for _ in LEVELS)
 
     def forward(self, joined: Tensor) -> Tensor:
-        """Key and identity side by side [B, 14, 1024] -> another identity [B, 14, 512]."""
+        """Key and identity side by side [B, 14, 1024] -> correction of the other identity [B, 14, 512]."""
         return torch.cat([level(part) for level, part in zip(self.levels, by_level(joined), strict=True)], dim=1)
 
 
@@ -101,10 +108,10 @@ class _ScaleRetention(nn.Module):
 
 
 class AttributeRetentionModule(nn.Module):
-    """ARM: features -> what of them is worth keeping, maps of the generator's width (equations 3-5).
+    """ARM: features -> attention-weighted maps of the generator's width (equations 3-5).
 
-    Equation 5 takes the spatial attention of the channel weights, which are alike everywhere; that of the features
-    weighed by them is meant, as in CBAM.
+    Equation 5 takes the spatial attention of the channel weights, which are constant over the map. Here it is taken of
+    the weighed features, as in CBAM.
     """
 
     def __init__(self, params: HFORDParams) -> None:
@@ -112,7 +119,7 @@ class AttributeRetentionModule(nn.Module):
         self.scales = nn.ModuleList(_ScaleRetention(inputs, params) for inputs in params.features)
 
     def forward(self, features: Features) -> Features:
-        """Maps of 16, 32 and 64 px a side -> such maps of 512 channels."""
+        """Maps of 16, 32 and 64 px a side -> maps of the same sides with 512 channels."""
         c3, c2, c1 = (scale(seen) for scale, seen in zip(self.scales, features, strict=True))
         return c3, c2, c1
 
@@ -127,6 +134,6 @@ class HFORD(LatentEditor):
             ConditionalMLP(p),
             AttributeRetentionModule(p),
             p.code,
-            person=0.5,
-            layout=12,
+            key_share=0.5,
+            landmark_components=12,
         )

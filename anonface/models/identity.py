@@ -1,13 +1,13 @@
 """Identity encoder E_ID: a face crop -> a point on the unit sphere of R^448, differentiable.
 
-Two trunks of different architecture look at the same crop. A picture that only fools one recognizer does not move the
-other, so a latent optimised against both has to become the person. The trunks' unit embeddings are joined by a fixed
-isometry, so the cosine of two codes is a fixed mixture of the two trunks' cosines:
+Two trunks of different architecture read the same crop. An adversarial picture that fools one trunk does not fool the
+other, so a latent optimised against both has to resemble the person. A fixed isometry joins the trunks' unit
+embeddings, so the cosine of two codes is a weighted mean of the two trunks' cosines:
 
     cos(z, z') = share * cos_a + (1 - share) * cos_b
 
-The isometry's first axes are those along which the apparent sex, age and skin tone show, two each; the rest are
-principal axes over faces, sorted by falling variance. ``sif`` relies on that order.
+The first axes of the isometry are directions of apparent sex, age and skin tone, two each. The others are principal
+axes over faces, sorted by falling variance. ``identity_flow`` relies on that order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# which of a code's coordinates, the first, say what is apparent
+# the first coordinates of a code: the apparent attributes
 CONDITIONS = {"sex": slice(0, 2), "age": slice(2, 4), "tone": slice(4, 6)}
 KEPT = 6
 
@@ -38,7 +38,7 @@ class IdentityParams:
 
 
 class IdentityEncoder(nn.Module):
-    """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> codes [B, 448] of unit length. Looks at 128 px."""
+    """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> codes [B, 448] of unit length. The input is reduced to 128 px."""
 
     axes: Tensor
 
@@ -54,7 +54,7 @@ class IdentityEncoder(nn.Module):
 
     def parts(self, faces: Tensor) -> tuple[Tensor, Tensor]:
         """The trunks' own unit embeddings, [B, 192] and [B, 256]."""
-        x = self.look(faces).contiguous(memory_format=torch.channels_last)  # on a CPU a quarter faster
+        x = self.crop(faces).contiguous(memory_format=torch.channels_last)  # a quarter faster on a CPU
         return F.normalize(self.trunk_a(x), dim=1), F.normalize(self.trunk_b(x), dim=1)
 
     def fuse(self, a: Tensor, b: Tensor) -> Tensor:
@@ -62,8 +62,8 @@ class IdentityEncoder(nn.Module):
         share = self.params.share
         return torch.cat([math.sqrt(share) * a, math.sqrt(1 - share) * b], dim=1) @ self.axes.T
 
-    def look(self, faces: Tensor) -> Tensor:
-        """Cut the face's box from the crop and bring it to the trunks' 112 px."""
+    def crop(self, faces: Tensor) -> Tensor:
+        """Cut out the face's box and resize it to the trunks' 112 px."""
         if faces.shape[-1] != self.params.side:
             faces = F.adaptive_avg_pool2d(faces, self.params.side)
         top, left, side = (v * faces.shape[-1] / 256 for v in self.params.box)
@@ -74,7 +74,7 @@ class IdentityEncoder(nn.Module):
 
 
 def _pad_same(x: Tensor) -> Tensor:
-    """Padding of a 3x3, stride-2 convolution as TensorFlow does it: the odd pixel at the bottom and the right."""
+    """TensorFlow's padding of a 3x3 convolution of stride 2: one pixel at the bottom and at the right."""
     return F.pad(x, (0, 1, 0, 1))
 
 

@@ -1,9 +1,8 @@
-"""iFADIT as its authors' code has it, which departs from the paper in places.
+"""iFADIT after its authors' code, which departs from the paper in places.
 
-Names and order of the parameters are those of the authors' files. Where code and paper differ, the code is followed
-here: the couplings change one half only and permute between blocks, the log scale is a clamped tanh, the password
-lies in [0.5, 1), and the flow's output is not put back on the unit sphere. The family that follows the paper is
-another module.
+Names and order of the parameters are those of the authors' files. Where code and paper differ, this module follows the
+code: the couplings change only one half and permute between blocks, the log scale is a clamped tanh, the password lies
+in [0.5, 1), and the flow's output is not normalised. ``identity_flow`` and ``attribute_encoder`` follow the paper.
 
 Images here are [B, 3, 256, 256] in [0, 1] on the way in; the generator's are about [-1, 1] and never clamped.
 """
@@ -46,7 +45,7 @@ def _perceptron(widths: tuple[int, ...], slope: float) -> nn.Sequential:
 
 
 class LatentMapper(nn.Module):
-    """The mapping network M of eq. 2: identity and attributes, joined a style, -> w+.
+    """The mapping network M of eq. 2: identity and attributes of each style -> w+.
 
     Takes [..., 1024] (identity first), gives [..., 512].
     """
@@ -60,7 +59,7 @@ class LatentMapper(nn.Module):
 
 
 class IdentityCompensation(nn.Module):
-    """The identity compensation layer C of eq. 10: re-extracted identity [B, 512] -> what the flow had put out."""
+    """The identity compensation layer C of eq. 10: re-extracted identity [B, 512] -> the flow's output."""
 
     def __init__(self, width: int = 512) -> None:
         super().__init__()
@@ -83,7 +82,7 @@ class IdentityFlowParams:
         hidden: widths of a coupling's subnet between its ends.
 
     Raises:
-        ValueError: for matrices with the halved form, which no release has.
+        ValueError: matrices are combined with the halved form, which no release has.
     """
 
     matrices: bool = False
@@ -97,13 +96,13 @@ class IdentityFlowParams:
             raise ValueError("permutation matrices come from releases whose log scale is 2 tanh(a), not 2 tanh(a/2)")
 
     def matching(self, state: Mapping[str, Tensor]) -> IdentityFlowParams:
-        """The same with the permutations laid out as in a checkpoint, which its shapes alone tell."""
+        """The same parameters with the permutations' layout of a checkpoint, recognised by its shapes."""
         matrices = any(tuple(tensor.shape) == (self.width, self.width) for tensor in state.values())
         return replace(self, matrices=matrices, halved=self.halved and not matrices)
 
 
 class Coupling(nn.Module):
-    """One affine coupling: the first half stays and drives the second, then all is scaled, shifted and permuted.
+    """One affine coupling: the second half is transformed by functions of the first; then all is scaled and permuted.
 
     Both directions take [B, 512] and a key [B, 512], and return [B, 512] and the log of the Jacobian's
     determinant [B].
@@ -155,7 +154,7 @@ def _permuted(x: Tensor, permutation: Tensor) -> Tensor:
 
 
 class IdentityFlow(nn.Module):
-    """The secure identity flow T of eq. 3: identity [B, 512] under a key [B, 512] -> another identity, and back.
+    """The secure identity flow T of eq. 3: identity [B, 512] and key [B, 512] -> another identity, and back.
 
     Both directions return the result [B, 512] and the log of the Jacobian's determinant [B].
     """
@@ -185,7 +184,7 @@ class IdentityFlow(nn.Module):
 
 @dataclass(frozen=True)
 class OfficialIFADITParams:
-    """Shapes of the six networks; the recognizer's serves the attribute encoder's backbone as well.
+    """Shapes of the six networks; ``recognizer`` is also the shape of the attribute encoder's backbone.
 
     Raises:
         ValueError: if identity, latent and flow differ in width.
@@ -223,7 +222,7 @@ class OfficialIFADIT(nn.Module):
     def key_code(self, uniform: Tensor) -> Tensor:
         """KeyGen of the code: u [B, 512] in [0, 1) -> (u + 1) / 2 -> the generator's mapping network -> [B, 512].
 
-        All-positive inputs leave the mapping network little room: codes of different passwords nearly coincide.
+        All inputs are positive, so the codes of different passwords nearly coincide.
         """
         return self.generator.mapping((uniform + 1) / 2)
 
@@ -232,7 +231,7 @@ class OfficialIFADIT(nn.Module):
         return self.identity_encoder(2 * images - 1)
 
     def attributes(self, images: Tensor) -> Tensor:
-        """Images in [0, 1], which this encoder takes as they are, -> [B, 14, 512]."""
+        """Images in [0, 1], not rescaled for this encoder, -> [B, 14, 512]."""
         return self.attribute_encoder(images)
 
     def styles(self, identity: Tensor, attributes: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Latent diffusion: an autoencoder and a network that predicts noise on its latents, both diffusers' own classes.
+"""Latent diffusion: an autoencoder, and a UNet that predicts the noise of its latents. Both are classes of diffusers.
 
-What lies here says which classes at which sizes, and hides how the kinds of model differ: VQ or KL autoencoder,
-unconditional UNet, UNet under a text prompt, UNet under a segmentation.
+This module holds their configurations, and one interface for all kinds of model: VQ or KL autoencoder, and a UNet that
+is unconditional, conditioned on a text prompt, or controlled by a segmentation.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ FFHQ_AUTOENCODER: Config = {
 }
 FFHQ_SCHEDULE: Config = {"beta_start": 0.0015, "beta_end": 0.0195, "beta_schedule": "scaled_linear"}
 
-# Of the model trained here: 32 x 32 x 4 latents of 256-px faces, of mean 0 and spread 1 by training. The autoencoder is
-# of TAESD's form: no normalisation, so that a crop is encoded like the same place of a whole picture. Autoencoder and
-# UNet have 17.9 M parameters, 36 MB in fp16.
+# The model trained here: 32 x 32 x 4 latents of 256-px faces, trained to mean 0 and standard deviation 1. The
+# autoencoder has TAESD's form, without normalisation, so a crop is encoded in the same way as that part of the whole
+# picture. Autoencoder and UNet have 17.9 M parameters, 36 MB in fp16.
 OWN_UNET: Config = {
     "_class_name": "UNet2DModel",
     "sample_size": 32,
@@ -65,12 +65,12 @@ OWN_AUTOENCODER: Config = {
     "latent_channels": 4,
     "scaling_factor": 1.0,
 }
-# The velocity is predicted, not the noise: at the noisy end, where the face's colours and outline are decided, a small
-# error of predicted noise is a large one of the face. And the walk ends at the first trained level, not at none: a step
-# to no noise at all would be a projection, which nothing undoes.
+# The UNet predicts velocity. At high noise levels, which decide colours and outline, a small error of predicted noise
+# would be a large error of the face. The trajectory ends at the first trained level, because a step to zero noise would
+# be a projection, which cannot be inverted.
 OWN_SCHEDULE: Config = {**FFHQ_SCHEDULE, "prediction_type": "v_prediction", "set_alpha_to_one": False}
 
-# What is taken of a scheduler's configuration, whichever scheduler of diffusers it was written for.
+# Fields that are read from the configuration of any scheduler of diffusers.
 SCHEDULE_FIELDS = (
     "num_train_timesteps",
     "beta_start",
@@ -90,7 +90,7 @@ UNETS, AUTOENCODERS = (
 
 
 def build(config: Config) -> Any:
-    """The diffusers network of a configuration, with random numbers.
+    """The diffusers network of a configuration, with random weights.
 
     Raises:
         ValueError: its ``_class_name`` is none of :data:`UNETS` and :data:`AUTOENCODERS`, or its sizes do not fit.
@@ -102,27 +102,27 @@ def build(config: Config) -> Any:
 
 
 def diffusion_of(schedule: Config) -> Any:
-    """diffusers' ``DDIMScheduler`` of a training schedule, which clips nothing.
+    """diffusers' ``DDIMScheduler`` of a training schedule, without clipping.
 
     Raises:
-        ValueError: its last level holds no signal at all, so that nothing can be led back from there.
+        ValueError: its last level holds no signal, so that nothing can be recovered from it.
     """
     if schedule.get("rescale_betas_zero_snr"):
-        raise ValueError("its last level is pure noise, from which nothing can be led back")
+        raise ValueError("its last level is pure noise, from which nothing can be recovered")
     fields = {name: schedule[name] for name in SCHEDULE_FIELDS if name in schedule}
     return torchvision_adapter.load("diffusers").DDIMScheduler(**fields, clip_sample=False)
 
 
 class LatentDiffusion(nn.Module):
-    """A model in one piece. Faces are [B, 3, R, R] in [-1, 1] with R = :attr:`resolution`, latents [B, C, S, S].
+    """A complete model. Faces are [B, 3, R, R] in [-1, 1] with R = :attr:`resolution`, latents [B, C, S, S].
 
     Args:
         unet, autoencoder: as :func:`build` makes them.
         schedule: the training schedule, a diffusers scheduler's configuration.
-        prompt: embedding of the text prompt [1, L, D], for a UNet that wants one.
-        control: steers ``unet``, which it contains, by the face's segmentation.
-        continues: whether ``unet`` was trained to continue clean surroundings.
-        sharpener: gives decoded faces the detail that they lack, at twice their side.
+        prompt: embedding of the text prompt [1, L, D], for a UNet with cross attention.
+        control: conditions ``unet``, which it contains, on the face's segmentation.
+        continues: whether ``unet`` was trained to inpaint a region with noise-free surroundings.
+        sharpener: adds detail to decoded faces, at twice their side.
 
     Raises:
         ValueError: the parts do not fit each other.
@@ -179,13 +179,13 @@ class LatentDiffusion(nn.Module):
 
     @property
     def resolutions(self) -> tuple[int, ...]:
-        """Sides in px at which :meth:`picture` shows faces and :meth:`read` takes them."""
-        smaller = (self.resolution // 2,) if self.resolution >= 8 * self.side else ()  # a cell keeps 4 px
+        """Sides in px of faces from :meth:`picture` and for :meth:`read`."""
+        smaller = (self.resolution // 2,) if self.resolution >= 8 * self.side else ()  # at least 4 px per latent
         larger = () if self.sharpener is None else (Sharpener.factor * self.resolution,)
         return (*smaller, self.resolution, *larger)
 
     def encode(self, faces: Tensor) -> Tensor:
-        """Faces -> latents: a VQ model's before quantisation, others' (a KL model's mean) times the scaling factor."""
+        """Faces -> latents: before quantisation for a VQ model, else (a KL model's mean) times the scaling factor."""
         encoded = self.autoencoder.encode(faces)
         if self.quantised:
             return encoded.latents
@@ -193,7 +193,7 @@ class LatentDiffusion(nn.Module):
         return latents * self.autoencoder.config.scaling_factor
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Latents -> faces; a VQ model first takes the nearest codes."""
+        """Latents -> faces; a VQ model first quantises them."""
         if self.quantised:
             return self.autoencoder.decode(latents).sample
         return self.autoencoder.decode(latents / self.autoencoder.config.scaling_factor).sample
@@ -205,7 +205,7 @@ class LatentDiffusion(nn.Module):
         return self.encode(F.adaptive_avg_pool2d(faces, self.resolution))
 
     def picture(self, latents: Tensor, side: int) -> Tensor:
-        """Latents -> faces [B, 3, ``side``, ``side``] in [-1, 1], sharpened where that has been learnt."""
+        """Latents -> faces [B, 3, ``side``, ``side``] in [-1, 1], sharpened if there is a sharpener."""
         picture = self.decode(latents).clamp(-1, 1)
         if self.sharpener is not None:
             picture = self.sharpener(picture).float().clamp(-1, 1)
@@ -213,17 +213,16 @@ class LatentDiffusion(nn.Module):
 
     @property
     def guidable(self) -> bool:
-        """Whether :meth:`noise` can be guided: a network with self-attention that nothing else steers."""
+        """Whether :meth:`noise` can be guided: the UNet has self-attention and no other condition."""
         return self.prompt is None and self.control is None and bool(self._attention())
 
     def noise(self, latents: Tensor, timestep: int, hint: Tensor | None = None, guidance: float = 0.0) -> Tensor:
-        """The noise that latents at a training step hold, as the network predicts it.
+        """The predicted noise of latents at a training step.
 
         Args:
-            hint: as :meth:`SegmentationControlNet.hint` gives it; only with ``control``.
-            guidance: how far to go on in the direction away from what the network predicts when in its attention every
-                place looks at itself alone (perturbed-attention guidance, Ahn et al. 2024); only where
-                :attr:`guidable`.
+            hint: from :meth:`SegmentationControlNet.hint`; only with ``control``.
+            guidance: scale of perturbed-attention guidance (Ahn et al. 2024), which extrapolates away from a prediction
+                with identity attention; only where :attr:`guidable`.
         """
         step = torch.tensor(timestep, device=latents.device)
         seen = latents.to(getattr(self.unet, "dtype", latents.dtype))
@@ -246,7 +245,7 @@ class LatentDiffusion(nn.Module):
 
     @contextlib.contextmanager
     def _attention_half_perturbed(self) -> Iterator[None]:
-        """Within it, attention is itself for the first half of a batch and the identity for the second."""
+        """Context in which attention is unchanged for the first half of a batch and the identity for the second."""
         modules = self._attention()
         before = [module.processor for module in modules]
         perturbing = torchvision_adapter.load("diffusers").models.attention_processor.PAGIdentitySelfAttnProcessor2_0()
@@ -259,7 +258,7 @@ class LatentDiffusion(nn.Module):
                 module.processor = processor
 
     def noise_of(self, predicted: Tensor, latents: Tensor, timestep: int) -> Tensor:
-        """What the schedule says is predicted (noise, velocity or clean latents), as noise."""
+        """A prediction of the schedule's type (noise, velocity or clean latents), converted to noise."""
         if self.diffusion.config.prediction_type == "epsilon":
             return predicted
         kept = float(self.diffusion.alphas_cumprod[timestep])

@@ -1,8 +1,8 @@
 """MobileStyleGAN's generator (Belousov 2021), the default: 8 M parameters, W+ of 23 latents, up to 1024 px.
 
-The released network demodulates its weights beforehand, so a forward pass is a chain of channel scale, fixed
-convolution and leaky ReLU; resolution grows by the inverse Haar wavelet transform. It releases a head for 1024 px only;
-the heads for 256 and 512 px are trained by this project (``anonface train heads``).
+The weights of the released network are already demodulated, so a forward pass is a chain of channel scale, fixed
+convolution and leaky ReLU. The inverse Haar wavelet transform doubles the resolution. The release has a head for 1024
+px only; this project trains the heads for 256 and 512 px (``anonface train heads``).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class MobileStyleGANParams:
     style: int = 512
     base: int = 512
     channels: tuple[int, ...] = (512, 512, 512, 512, 256, 128, 64)
-    early_heads: tuple[tuple[int, int], ...] = ((4, 96), (5, 48))  # (level, width): ends in an image too
+    early_heads: tuple[tuple[int, int], ...] = ((4, 96), (5, 48))  # (level, hidden channels) of the smaller heads
 
     @property
     def n_latents(self) -> int:
         return 3 * len(self.channels) + 2
 
     def side(self, level: int) -> int:
-        """Image side in px that a head after ``level`` gives."""
+        """Side in px of the image from a head after ``level``."""
         return 16 * 2**level
 
 
 class Window(NamedTuple):
-    """Rows and columns of a picture or a feature map: the first, and the one after the last."""
+    """A rectangle of a picture or a feature map; ``bottom`` and ``right`` are exclusive."""
 
     top: int
     bottom: int
@@ -45,7 +45,7 @@ class Window(NamedTuple):
 
     @classmethod
     def around(cls, mask: Tensor) -> Window:
-        """The least that holds all of a mask [B, 1, H, W]; of an empty one everything."""
+        """The smallest window that holds all of a mask [B, 1, H, W]; everything if the mask is empty."""
         seen = mask.amax((0, 1)) > 0
         if not seen.any():
             return cls(0, seen.shape[0], 0, seen.shape[1])
@@ -53,26 +53,26 @@ class Window(NamedTuple):
         return cls(int(top), int(bottom) + 1, int(left), int(right) + 1)
 
     def of(self, x: Tensor) -> Tensor:
-        """What lies in it of [..., H, W]."""
+        """The part of [..., H, W] inside the window."""
         return x[..., self.top : self.bottom, self.left : self.right]
 
     def within(self, x: Tensor, side: int) -> Tensor:
-        """[..., h, w] as large as it is -> [..., side, side], 0 outside."""
+        """[..., h, w] of the window's size -> [..., side, side], 0 outside."""
         return F.pad(x, (self.left, side - self.right, self.top, side - self.bottom))
 
     def reaching(self, cells: int, factor: int, side: int) -> Window:
-        """The same in a map ``factor`` times as coarse, of ``side`` cells, and so many ``cells`` more all around."""
+        """The window in a map of ``side`` cells, ``factor`` times coarser, with a margin of ``cells`` all around."""
         firsts = (max(0, edge // factor - cells) for edge in (self.top, self.left))
         lasts = (min(side, -(-edge // factor) + cells) for edge in (self.bottom, self.right))
         (top, left), (bottom, right) = firsts, lasts
         return Window(top, bottom, left, right)
 
     def larger(self, factor: int) -> Window:
-        """The same in a map so many times as fine."""
+        """The window in a map ``factor`` times finer."""
         return Window(*(factor * edge for edge in self))
 
     def among(self, other: Window) -> Window:
-        """The same by rows and columns of an ``other`` that holds it."""
+        """The window relative to an ``other`` one that contains it."""
         return Window(self.top - other.top, self.bottom - other.top, self.left - other.left, self.right - other.left)
 
 
@@ -91,7 +91,7 @@ def inverse_haar(x: Tensor) -> Tensor:
 
 
 class Modulation(nn.Module):
-    """Channel scales from one latent: [B, 512] -> [B, C, 1, 1]. ``rate`` tempers how fast the weight learns."""
+    """Channel scales from one latent: [B, 512] -> [B, C, 1, 1]. ``rate`` is the weight's learning-rate multiplier."""
 
     def __init__(self, style: int, channels: int, scale: float = 1.0, rate: float = 1.0) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Modulation(nn.Module):
 
 
 class StyledConv(nn.Module):
-    """Scale channels, convolve (depthwise then pointwise, or one full 3x3), add baked noise and bias, leaky ReLU."""
+    """Scale channels, convolve (depthwise then pointwise, or one full 3x3), add fixed noise and bias, leaky ReLU."""
 
     def __init__(self, style: int, c_in: int, c_out: int, side: int, full: bool = False) -> None:
         super().__init__()
@@ -119,12 +119,12 @@ class StyledConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1, c_out, 1, 1))
 
     def forward(self, x: Tensor, w: Tensor, detail: Tensor | None = None, view: Window | None = None) -> Tensor:
-        """``view``: where in the whole map x lies."""
+        """``view``: the window of the whole map that x shows."""
         x = x * self.modulation(w)
         if self.weight_dw is None:
             x = F.conv2d(x, self.weight, self.bias.flatten(), padding=1)
         else:
-            x = x.contiguous(memory_format=torch.channels_last)  # several times faster where convolution is depthwise
+            x = x.contiguous(memory_format=torch.channels_last)  # several times faster for depthwise convolutions
             x = F.conv2d(x, self.weight_dw[:, 0], padding=1, groups=x.shape[1])
             x = F.conv2d(x, self.weight, self.bias.flatten())
         added = self.noise if detail is None else self.noise + detail
@@ -132,12 +132,12 @@ class StyledConv(nn.Module):
 
 
 def haar(x: Tensor) -> Tensor:
-    """Haar wavelet transform, [B, C, 2H, 2W] -> [B, 4C, H, W]: what :func:`inverse_haar` undoes."""
+    """Haar wavelet transform, [B, C, 2H, 2W] -> [B, 4C, H, W], the inverse of :func:`inverse_haar`."""
     batch, channels, height, width = x.shape
     q = F.pixel_unshuffle(x, 2).reshape(batch, channels, 4, height // 2, width // 2)
     a, b, c, d = q.unbind(2)
     high = torch.stack([a + b - c - d, a - b + c - d, a - b - c + d], dim=2).flatten(1, 2)
-    # LH tells the rows of a pixel quad apart, HL its columns
+    # LH is the difference between the rows of a pixel quad, HL between its columns
     return torch.cat([a + b + c + d, high], dim=1) * 0.5
 
 
@@ -153,7 +153,7 @@ class Up(nn.Module):
 
 
 class Level(nn.Module):
-    """One resolution: up, then two styled convolutions; takes three latents."""
+    """One resolution: upsampling, then two styled convolutions, with one latent each."""
 
     def __init__(self, style: int, c_in: int, c_out: int, side: int) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class Level(nn.Module):
         view: Window | None = None,
         within: Window | None = None,
     ) -> Tensor:
-        """``view``: what of the whole map is asked for; ``within``: what the upsampled x shows of it."""
+        """``view``: the requested window of the whole map; ``within``: the window that the upsampled x shows."""
         first, second = details or (None, None)
         x = self.up(x, w[:, 0])
         if view:
@@ -192,10 +192,10 @@ class ToImage(nn.Module):
 
 
 class EarlyHead(nn.Module):
-    """A head trained here, for a size below 1024 px: a linear reading of the features beside a small nonlinear one.
+    """A head trained here, for a size below 1024 px: a linear plus a small nonlinear function of the features.
 
-    The layers that it stands in for also set colour and contrast by their latent, so both readings are modulated.
-    RATE and LINEAR_RATE scale parameters whose inputs are many or large, so that one learning rate suits all.
+    The layers that it replaces also set colour and contrast by their latents, so both functions are modulated. RATE and
+    LINEAR_RATE are learning-rate multipliers, which allow one learning rate for all parameters.
     """
 
     RATE, LINEAR_RATE = 0.02, 0.05
@@ -221,19 +221,18 @@ class EarlyHead(nn.Module):
 
 
 Details = Mapping[int, tuple[Tensor, Tensor]]
-"""By a level's side in px: what is added beside the baked noise of its two convolutions, each [B, C, side, side]."""
+"""A level's side in px -> maps added to the fixed noise of its two convolutions, each [B, C, side, side]."""
 
 
 class MobileStyleGAN(nn.Module):
     """Synthesis network: W+ latents [B, n, 512] -> images [B, 3, S, S], about -1..1, RGB.
 
-    n is at most 23. Where it is less, the last latent serves all remaining layers. TIED latents are enough for
-    everything below the layers that a 256-px head leaves out; with no more than these, one code shows the same person
-    at every size.
+    n is at most 23. If it is smaller, the last latent serves all remaining layers. The layers up to a 256-px head use
+    TIED latents. Codes of at most that many latents show the same person at every size.
     """
 
     TIED = 17
-    WHOLE = 32  # side in cells up to which a map costs too little for a part of it to be worth while
+    WHOLE = 32  # maps up to this side are always computed whole, because a window would save too little time
 
     def __init__(self, params: MobileStyleGANParams | None = None) -> None:
         super().__init__()
@@ -251,14 +250,16 @@ class MobileStyleGAN(nn.Module):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Image sides in px that this generator can give, ascending."""
+        """Image sides in px of the heads, ascending."""
         return (*sorted(int(s) for s in self.heads), self.params.side(len(self.layers) - 1))
 
     def features(
         self, w_plus: Tensor, level: int, window: Window | None = None, details: Details | None = None
     ) -> Tensor:
-        """Feature map after ``level``: [B, n, 512] -> [B, channels[level], 8 * 2**level, ...]; of a ``window``, in px
-        of the image, what :meth:`view` says."""
+        """Feature map after ``level``: [B, n, 512] -> [B, channels[level], 8 * 2**level, ...].
+
+        With a ``window``, in px of the image, only the part that :meth:`view` gives is computed.
+        """
         w_plus, seen = self._complete(w_plus), None
         x = self.conv1(self.input.expand(w_plus.shape[0], -1, -1, -1), w_plus[:, 0])
         for i in range(level + 1):
@@ -268,8 +269,10 @@ class MobileStyleGAN(nn.Module):
         return x
 
     def view(self, window: Window | None, level: int, last: int) -> Window | None:
-        """What of the map of ``level`` the head after the ``last`` one looks at for a window of its image; None is
-        everything. Two convolutions a level and one in the head each look a cell farther."""
+        """The part of the map of ``level`` on which a window of the image from level ``last`` depends; None is all.
+
+        The two convolutions of a level and the one of the head widen it by one cell each.
+        """
         side, reach = 8 * 2**level, 1
         if window is None or side <= self.WHOLE:
             return None
@@ -280,9 +283,9 @@ class MobileStyleGAN(nn.Module):
     def synthesize(
         self, w_plus: Tensor, size: int, window: Window | None = None, details: Details | None = None
     ) -> Tensor:
-        """Render latents at ``size`` px through the head of that size, with details of one's own in the features.
+        """Render latents at ``size`` px through the head of that size; ``details`` are added to the features.
 
-        A ``window`` in px is rendered as without one; what lies beyond is not to be looked at, and costs little.
+        Inside a ``window``, in px, the result is the same as without one. Pixels outside are undefined and cost little.
 
         Raises:
             ValueError: there is no head of that size.
@@ -295,12 +298,15 @@ class MobileStyleGAN(nn.Module):
         return view.larger(2).within(image, size) if view else image
 
     def level(self, size: int) -> int:
-        """The level whose head gives images of ``size`` px."""
+        """The level whose head has images of ``size`` px."""
         return int(math.log2(size // 16))
 
     def head(self, features: Tensor, w_plus: Tensor, level: int) -> Tensor:
-        """Image from the features of ``level``. The latents of the levels left out steer colour and contrast, so the
-        head is modulated by their mean (of one latent, the released head's own, at the last level)."""
+        """Image from the features of ``level``.
+
+        The latents of the omitted levels control colour and contrast, so their mean modulates the head. At the last
+        level this is the one latent of the released head.
+        """
         w_plus = self._complete(w_plus)
         last = level == len(self.layers) - 1
         head = self.to_image if last else self.heads[str(self.params.side(level))]
@@ -317,7 +323,7 @@ class MobileStyleGAN(nn.Module):
 class MappingNetwork(nn.Module):
     """StyleGAN's mapping network f: z [B, 512] -> w [B, 512].
 
-    The released weights already carry the learning-rate multiplier, so each layer is a plain matrix product.
+    The released weights include the learning-rate multiplier, so each layer is a plain linear one.
     """
 
     def __init__(self, width: int = 512, depth: int = 8) -> None:

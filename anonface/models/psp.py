@@ -1,8 +1,9 @@
 """pSp (Richardson et al. 2021) and e4e (Tov et al. 2021): encoders from a face to StyleGAN2's w+.
 
-Both share the IR-SE50 backbone, a feature pyramid and one small head a style; they differ only in how the heads'
-outputs become styles. Attribute names and order are those of the published checkpoints (`encoder.styles.0.convs.0`,
-`encoder.latlayer1`, `decoder.*`, ...). The checkpoints' `latent_avg` is no parameter: hand it to :meth:`PSp.encode`.
+Both have an IR-SE50 backbone, a feature pyramid and one small head per style. They differ only in how styles are
+computed from the heads' outputs. Attribute names and order are those of the published checkpoints
+(`encoder.styles.0.convs.0`, `encoder.latlayer1`, `decoder.*`, ...). The checkpoints' `latent_avg` is no parameter: hand
+it to :meth:`PSp.encode`.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class StyleEncoder(nn.Module):
         return self.read(self.features(images))
 
     def features(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the last three stages see, of 16, 32 and 64 px a side, in their own widths: c3, c2, c1."""
+        """Outputs of the last three stages, of 16, 32 and 64 px a side: c3, c2, c1."""
         counts = [units for _, units in self.params.backbone.stages]
         ends = [sum(counts[: i + 1]) - 1 for i in range(4)]
         taps = []
@@ -91,7 +92,7 @@ class StyleEncoder(nn.Module):
         return c3, c2, c1
 
     def read(self, features: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        """The styles [B, n_styles, 512] that features show."""
+        """Features -> styles [B, n_styles, 512]."""
         c3, c2, c1 = features
         p2 = _doubled(c3, c2) + self.latlayer1(c2)
         p1 = _doubled(p2, c1) + self.latlayer2(c1)

@@ -1,8 +1,8 @@
-"""The sign-flip authors' ControlNet: a trainable copy of the UNet's lower half steers it by a face segmentation.
+"""ControlNet of the sign-flip authors: a trained copy of the UNet's encoder conditions it on a face segmentation.
 
-It departs from the usual ControlNet in two ways. Zero convolutions filter the copy's residual blocks and middle block
-only; its first convolution and its downsamplers reach the skip connections as they are. And the time embedding of the
-frozen UNet serves both.
+It departs from the usual ControlNet in two ways. Zero convolutions follow only the residual blocks and the middle block
+of the copy; its first convolution and its downsamplers are added to the skip connections directly. Both networks share
+the time embedding of the frozen UNet.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ HINT_WIDTHS = (16, 32, 64)
 
 
 class SegmentationControlNet(nn.Module):
-    """A diffusers ``UNet2DModel`` and its steering copy.
+    """A diffusers ``UNet2DModel`` and its control copy.
 
     Args:
         trained_unet: the frozen network; ``control_copy_unet`` must have its layout.
     """
 
-    def __init__(self, trained_unet: Any, control_copy_unet: Any, hint_channels: int = 3) -> None:
+    def __init__(self, trained_unet: Any, control_copy_unet: Any) -> None:
         super().__init__()
         self.trained_unet = trained_unet
         self.control_copy_unet = control_copy_unet
@@ -30,7 +30,7 @@ class SegmentationControlNet(nn.Module):
         first, second, third = HINT_WIDTHS
         width = trained_unet.conv_in.out_channels
         self.control_copy_unet_hint_block = nn.Sequential(
-            nn.Sequential(nn.Conv2d(hint_channels, first, 3, padding=1), nn.SiLU()),
+            nn.Sequential(nn.Conv2d(3, first, 3, padding=1), nn.SiLU()),
             _halving(first, second),
             _halving(second, third),
             nn.Sequential(nn.Conv2d(third, width, 3, padding=1), nn.SiLU(), nn.Conv2d(width, width, 1)),
@@ -40,7 +40,7 @@ class SegmentationControlNet(nn.Module):
         self.control_copy_unet_mid_zero_conv = nn.Conv2d(channels[-1], channels[-1], 1)
 
     def hint(self, segmentation: Tensor) -> Tensor:
-        """A segmentation [B, 3, 4 S, 4 S] of zeros and ones -> what steers latents of side S, [B, C, S, S]."""
+        """A binary segmentation [B, 3, 4 S, 4 S] -> the condition of latents of side S, [B, C, S, S]."""
         return self.control_copy_unet_hint_block(segmentation)
 
     def forward(self, latents: Tensor, timestep: Tensor, hint: Tensor) -> Tensor:

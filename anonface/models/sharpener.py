@@ -1,4 +1,4 @@
-"""Detail that an autoencoder's pictures lack: from a soft face to a sharp one of twice the side."""
+"""Super-resolution by a factor of 2: restores detail that the autoencoder's pictures lack."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-COARSE = 16  # px of what is made
+COARSE = 16  # px of the result: coarser changes are removed
 
 
 @dataclass(frozen=True)
 class SharpenerParams:
-    """``channels`` and ``blocks`` of the trunk; ``fold``: how many px of a side lie in one of its places."""
+    """``channels`` and ``blocks`` of the trunk; ``fold``: px of the input per cell of the trunk, along a side."""
 
     channels: int = 64
     blocks: int = 8
@@ -21,7 +21,7 @@ class SharpenerParams:
 
 
 class SharpenerBlock(nn.Module):
-    """Two convolutions that are added to what passes by, a tenth as strong at first (EDSR, Lim et al. 2017)."""
+    """A residual block of two convolutions, initially scaled by a tenth (EDSR, Lim et al. 2017)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -34,11 +34,11 @@ class SharpenerBlock(nn.Module):
 
 
 class Sharpener(nn.Module):
-    """Pictures [B, 3, R, R] in [-1, 1] -> [B, 3, 2R, 2R]: the same enlarged evenly, and the detail that is added.
+    """Pictures [B, 3, R, R] in [-1, 1] -> [B, 3, 2R, 2R]: bilinear enlargement plus predicted detail.
 
-    What varies more slowly than squares of COARSE px is taken out of it, of each of the pixels that lie in one place of
-    the trunk: light and colours stay, and it cannot weave. R is a multiple of 8. Nothing in it is normalised, so a crop
-    is sharpened like the same place of a whole picture.
+    Variation coarser than squares of COARSE px is removed from the detail, for each pixel position of a trunk cell
+    separately. So light and colours stay, and no regular pattern of the cells appears. R is a multiple of 8. There is
+    no normalisation, so a crop is sharpened in the same way as that part of the whole picture.
     """
 
     factor = 2

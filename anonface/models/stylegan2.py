@@ -115,7 +115,7 @@ class Resampler(nn.Module):
 
 
 class Blur(Resampler):
-    """Smooth what a transposed convolution of stride 2 left: [B, C, 2h+1, 2w+1] -> [B, C, 2h, 2w]."""
+    """Smooth the result of a transposed convolution of stride 2: [B, C, 2h+1, 2w+1] -> [B, C, 2h, 2w]."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.conv2d(x, self.filters(x.shape[1]), padding=1, groups=x.shape[1])

@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 
 @dataclass(frozen=True)
-class Contest:
+class AdversarialLosses:
     """Losses of one step: of each made picture the maker's and the discriminator's, the real ones' and R1."""
 
     fooling: Tensor
@@ -23,7 +23,7 @@ class Contest:
     slope: Tensor
 
 
-def contest(discriminator: nn.Module, real: Tensor, made: Tensor, penalty: float = 0.0) -> Contest:
+def adversarial_losses(discriminator: nn.Module, real: Tensor, made: Tensor, penalty: float = 0.0) -> AdversarialLosses:
     """Both sides' losses, each blind to the other's parameters.
 
     Args:
@@ -40,4 +40,4 @@ def contest(discriminator: nn.Module, real: Tensor, made: Tensor, penalty: float
     if penalty:
         (slope,) = torch.autograd.grad(logits.sum(), real, create_graph=True)
         squared = slope.square().flatten(1).sum(1).mean()
-    return Contest(fooling, caught, F.softplus(-logits).mean(), penalty / 2 * squared)
+    return AdversarialLosses(fooling, caught, F.softplus(-logits).mean(), penalty / 2 * squared)

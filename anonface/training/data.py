@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anonface.models.identity_flow import FlowKey, SecureIdentityFlowParams, orthogonal_mixes
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.models.sif import FlowKey, SIFParams, turns_from_normals
 
 
 def draw_latents(
@@ -34,7 +34,7 @@ def draw_latents(
     return torch.where(late, second, first).contiguous()
 
 
-def draw_keys(mapping: MappingNetwork, count: int, rng: torch.Generator, params: SIFParams) -> FlowKey:
+def draw_keys(mapping: MappingNetwork, count: int, rng: torch.Generator, params: SecureIdentityFlowParams) -> FlowKey:
     """Keys as the key generator makes them (equation 4), from a training stream."""
     unit = torch.randint(256, (count, params.key), generator=rng) / 127.5 - 1
     with torch.no_grad():
@@ -42,7 +42,7 @@ def draw_keys(mapping: MappingNetwork, count: int, rng: torch.Generator, params:
     normals = torch.randn(count, *params.mixes, generator=rng, dtype=torch.float64)
     low, high = params.cosines
     cosines = low + (high - low) * torch.rand(count, generator=rng, dtype=torch.float64)
-    return FlowKey(k, torch.from_numpy(turns_from_normals(normals.numpy(), cosines.numpy())).float())
+    return FlowKey(k, torch.from_numpy(orthogonal_mixes(normals.numpy(), cosines.numpy())).float())
 
 
 @dataclass

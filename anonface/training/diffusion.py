@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from anonface.backends.arena import mixed_precision
 from anonface.backends.ddim import Schedule, denoise
 from anonface.backends.diffusion import OWN, fixed_region
-from anonface.models.attributes import MobileNetV2Features, feature_error
+from anonface.models.attribute_encoder import MobileNetV2Features, feature_error
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.training.data import FacePool, cropped, jitter, relit, rounded, tile
 from anonface.training.loop import Objective

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from anonface.models.ethnicity import Ethnicity
-from anonface.training.census import ridge
+from anonface.training.latent_attributes import ridge
 
 HELD_OUT = 4  # one face in so many tells how well codes tell
 RIDGE = 1.0  # in mean variances of a coordinate
 
 
 def asian_odds(classes: Tensor) -> Tensor:
-    """Of probabilities [N, 5], ``ApparentEthnicity``'s, the log of "Asian" against the mean of all logs: [N]."""
+    """Of probabilities [N, 5], ``EthnicityClassifier``'s, the log of "Asian" against the mean of all logs: [N]."""
     logs = classes.double().clamp_min(1e-3).log()
     return logs[:, 2] - logs.mean(1)
 

@@ -28,8 +28,8 @@ from anonface.faces.blend import composite, soften
 from anonface.faces.detect import build_detector
 from anonface.models.inversion import CODE_OF_LATENT
 from anonface.models.latent_editing import CODES
-from anonface.training.critic import Makers
 from anonface.training.data import levels, photograph, relit, row_generator, uniform
+from anonface.training.realism_critic import SampleNetworks as Makers
 
 RENDER_SIDE = 256  # px at which faces are drawn and parsed
 SIDE = 160  # px of the aligned squares that are kept

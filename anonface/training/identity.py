@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from anonface.conversion import GraphFile
 from anonface.errors import WeightsError
-from anonface.models.apparent import Apparent
+from anonface.models.attribute_classifiers import SexAgeClassifier
 from anonface.models.identity import DepthwiseResNet, IdentityEncoder, MobileFaceNet
 from anonface.training.data import FaceBank, jitter, photograph
 from anonface.training.loop import Objective
@@ -59,7 +59,7 @@ class IdentityObjective(Objective):
 
     KEEP = 0.7  # the start's share
 
-    def __init__(self, encoder: IdentityEncoder, bank: FaceBank, apparent: Apparent, batch: int = 16) -> None:
+    def __init__(self, encoder: IdentityEncoder, bank: FaceBank, apparent: SexAgeClassifier, batch: int = 16) -> None:
         self.encoder, self.bank, self.batch = encoder, bank, batch
         self.start = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
         with torch.inference_mode():

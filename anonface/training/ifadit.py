@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
 from anonface.backends.tones import match_tones
 from anonface.faces.blend import composite
-from anonface.models.attributes import (
+from anonface.models.attribute_encoder import (
     AttributeEncoder,
     IdentityCompensation,
     LatentMapper,
@@ -27,8 +27,8 @@ from anonface.models.attributes import (
     perceptual,
 )
 from anonface.models.identity import IdentityEncoder
+from anonface.models.identity_flow import SecureIdentityFlow
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.models.sif import SIF
 from anonface.training.data import FaceBank, draw_keys, jitter, photograph, recompressed, rounded, tile
 from anonface.training.loop import Objective
 
@@ -198,7 +198,12 @@ class FlowWarmUp(Objective):
     NOISE = (0.5, 1.4)  # tangent of the angle between a hidden code and what is seen of it
 
     def __init__(
-        self, flow: SIF, compensation: IdentityCompensation, codes: Tensor, mapping: MappingNetwork, batch: int = 64
+        self,
+        flow: SecureIdentityFlow,
+        compensation: IdentityCompensation,
+        codes: Tensor,
+        mapping: MappingNetwork,
+        batch: int = 64,
     ) -> None:
         self.flow, self.compensation, self.codes = flow, compensation, codes
         self.mapping, self.batch = mapping, batch
@@ -228,7 +233,7 @@ class FlowWarmUp(Objective):
             "compensation": theta_minus(seen, hidden.detach()),
             "faces": 1 - near,
             "steady": 10 * growth.clamp_min(0).mean(),
-            "rest": 20 * theta_minus(hidden, self.flow.turned(z, key)) + 5 * theta_minus(seen, noisy),
+            "rest": 20 * theta_minus(hidden, self.flow.mixed_only(z, key)) + 5 * theta_minus(seen, noisy),
             "spectrum": 5 * (self._shares(hidden).sqrt() - self.shares.sqrt()).square().sum(),
         }
 
@@ -261,7 +266,7 @@ class FlowWarmUp(Objective):
 
 
 @torch.no_grad()
-def _key_statistics(flow: SIF, mapping: MappingNetwork) -> None:
+def _key_statistics(flow: SecureIdentityFlow, mapping: MappingNetwork) -> None:
     k = draw_keys(mapping, 4000, torch.Generator().manual_seed(12), flow.params).k
     flow.key_mean.copy_(k.mean(0))
     flow.key_scale.copy_(1 / k.std(0))
@@ -290,7 +295,7 @@ class PhaseTwo(Objective):
         bank: FaceBank,
         attributes: AttributeEncoder,
         mapper: LatentMapper,
-        flow: SIF,
+        flow: SecureIdentityFlow,
         compensation: IdentityCompensation,
         batch: int = 4,
     ) -> None:

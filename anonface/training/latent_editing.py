@@ -29,14 +29,14 @@ from torch import Tensor, nn
 from anonface.backends.latent_editing import ENCODER
 from anonface.backends.tones import match_tones
 from anonface.faces.blend import composite
-from anonface.models.attributes import MobileNetV2Features, perceptual
+from anonface.models.attribute_encoder import MobileNetV2Features, perceptual
 from anonface.models.discriminator import Discriminator
 from anonface.models.face_parser import FACE, FaceParser, face_odds
 from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import CODE_OF_LATENT, Features, InversionEncoder
 from anonface.models.latent_editing import CODES, LEVELS, FaceEditor
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.training.adversarial import contest
+from anonface.training.adversarial import adversarial_losses
 from anonface.training.data import FacePool, draw_latents, jitter, mirrored, recompressed, relit, rounded, tile
 from anonface.training.ifadit import theta_minus, theta_plus
 from anonface.training.loop import Objective
@@ -334,7 +334,7 @@ class EditingObjective(Objective):
         """The generator's loss and the discriminator's, each blind to the other's parameters (DBAF 16 and 17, 37 and
         38, HFORD 16 and 17); ``made`` are pictures of ``kinds`` kinds."""
         penalty = self.R1_EVERY * self.GAMMA if step % self.R1_EVERY == 0 else 0.0
-        judged = contest(self.discriminator, real, made, penalty)
+        judged = adversarial_losses(self.discriminator, real, made, penalty)
         caught = list(judged.caught.unflatten(0, (kinds, -1)).mean(1))
         return {
             "fooling": self.over(list(judged.fooling.unflatten(0, (kinds, -1)).mean(1))),
@@ -400,7 +400,7 @@ class RetentionObjective(Objective):
         replaced within masks [B, 1, S, S]."""
         networks, half = self.editing.networks, len(faces) // 2
         own, _ = networks.encoder(faces)
-        codes = networks.disguise(own, draw_key_vectors(self.editing.mapping, networks.encoder, len(faces), rng))
+        codes = networks.anonymize(own, draw_key_vectors(self.editing.mapping, networks.encoder, len(faces), rng))
         hidden = self._inside(codes, faces, mask)
         pictures = torch.cat([faces[:half], rounded(hidden[half:])])
         codes = torch.cat([codes[:half], own[half:]])

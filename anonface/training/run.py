@@ -24,22 +24,20 @@ from anonface.backends.ifadit import IFADIT
 from anonface.backends.latent_editing import EDITORS, ENCODER
 from anonface.backends.recognizer import Recognizer
 from anonface.errors import UsageError, WeightsError
-from anonface.models.apparent import Apparent, ApparentEthnicity
-from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
-from anonface.models.census import WIDTHS, Census, columns
-from anonface.models.critic import Critic, Member
+from anonface.models.attribute_classifiers import EthnicityClassifier, SexAgeClassifier
+from anonface.models.attribute_encoder import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
 from anonface.models.discriminator import Discriminator
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
+from anonface.models.identity_flow import SecureIdentityFlow
 from anonface.models.inversion import InversionEncoder
+from anonface.models.latent_attributes import WIDTHS, LatentAttributes, columns
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.models.latent_editing import FaceEditor
+from anonface.models.realism_critic import Member, RealismCritic
 from anonface.models.sharpener import Sharpener
-from anonface.models.sif import SIF
 from anonface.models.translator import PatchDiscriminator, Translator
-from anonface.training.census import ASKED, load_people, seen_change, take_census
-from anonface.training.critic import CriticObjective, Makers, Tries, load_refined, load_tries
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
 from anonface.training.ethnicity import asian_odds, fit_ethnicity
@@ -48,6 +46,12 @@ from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo, principal_latents
 from anonface.training.labels import fit_reader, load_labelled
+from anonface.training.latent_attributes import (
+    ASKED,
+    fit_latent_attributes,
+    load_attribute_samples,
+    recognition_gradients,
+)
 from anonface.training.latent_editing import (
     CoveredPool,
     DBAFObjective,
@@ -57,15 +61,22 @@ from anonface.training.latent_editing import (
     RetentionObjective,
     Teachers,
 )
-from anonface.training.loop import LoopSettings, Objective, Then, train
-from anonface.training.parser import ParserObjective
-from anonface.training.reading import (
+from anonface.training.latent_reader import (
     LatentReader,
     ReadBank,
     ReadEditing,
     ReaderObjective,
     ReadInversion,
     load_read_bank,
+)
+from anonface.training.loop import LoopSettings, Objective, Then, train
+from anonface.training.parser import ParserObjective
+from anonface.training.realism_critic import (
+    CriticSamples,
+    RealismCriticObjective,
+    SampleNetworks,
+    load_critic_samples,
+    load_refined_samples,
 )
 from anonface.training.sharpener import DetailPool, SharpenerObjective
 from anonface.training.translator import TranslatorObjective, TranslatorTeachers
@@ -150,7 +161,7 @@ def _parser(request: Request, progress: Progress) -> tuple[Objective, LoopSettin
 def _identity(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     encoder = IdentityEncoder()
     start_from_teachers(encoder, weights.graph("teacher-a"), weights.graph("teacher-b"))
-    apparent = Apparent(weights.graph("faceres"))
+    apparent = SexAgeClassifier(weights.graph("faceres"))
     return IdentityObjective(encoder, _bank(request, progress), apparent), request.settings("identity", 800, 1e-4)
 
 
@@ -168,12 +179,12 @@ def _flow(request: Request, progress: Progress) -> tuple[Objective, LoopSettings
             for look in range(3)
             for faces in (bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32))
         ]
-    objective = FlowWarmUp(SIF(), IdentityCompensation(), torch.cat(codes).clone(), fixed.mapping)
+    objective = FlowWarmUp(SecureIdentityFlow(), IdentityCompensation(), torch.cat(codes).clone(), fixed.mapping)
     return objective, request.settings("flow", 600, 3e-4)
 
 
 def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    parts = AttributeEncoder().eval(), LatentMapper(), SIF(), IdentityCompensation()
+    parts = AttributeEncoder().eval(), LatentMapper(), SecureIdentityFlow(), IdentityCompensation()
     for module, name in zip(parts, ("attributes", "mapper", "flow", "compensation"), strict=True):
         weights.load(module, name)
     objective = PhaseTwo(_fixed(), _bank(request, progress), *parts)
@@ -183,15 +194,17 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
 def _census_taken(request: Request, progress: Progress) -> dict[str, float]:
     """Fitted in one go: draws people, writes the file; what is told of people held out, by kind of reading."""
     file, generator, eyes = request.folder / "people.safetensors", load_generator(), load_eyes()
-    people = load_people(file, generator, load_mapping(), eyes, request.faces, progress=progress)
-    census, told = take_census(people, seen_change(people.styles[:ASKED], generator, eyes, progress))
+    people = load_attribute_samples(file, generator, load_mapping(), eyes, request.faces, progress=progress)
+    census, told = fit_latent_attributes(
+        people, recognition_gradients(people.styles[:ASKED], generator, eyes, progress)
+    )
     _save_fitted(census, request, CENSUS)
     return {f"R² {name}": float(told[columns(name)].mean()) for name in WIDTHS}
 
 
 def _ethnicity_fitted(request: Request, progress: Progress) -> dict[str, float]:
     """Fitted in one go: draws faces, writes the file; at what correlation codes foretell the classifier's odds."""
-    bank, encoder, classifier = _bank(request, progress), _encoder(), ApparentEthnicity(weights.graph("gear"))
+    bank, encoder, classifier = _bank(request, progress), _encoder(), EthnicityClassifier(weights.graph("gear"))
     with torch.inference_mode():
         shown = [bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32)]
         codes, classes = (torch.cat([network(faces) for faces in shown]) for network in (encoder, classifier))
@@ -210,33 +223,33 @@ def _save_fitted(module: nn.Module, request: Request, name: str) -> None:
 
 
 def _critic(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    critic = Critic()
+    critic = RealismCritic()
     for member in critic.members:
         assert isinstance(member, Member)
         _start_from_imagenet(member.backbone)
-    return CriticObjective(critic, _tries(request, progress)), request.settings("critic", 800, 2e-4)
+    return RealismCriticObjective(critic, _tries(request, progress)), request.settings("critic", 800, 2e-4)
 
 
 def _critic_again(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     """The package's critic, and what is refined in its eyes."""
-    critic = Critic()
+    critic = RealismCritic()
     weights.load(critic, "critic")
     count = max(1, request.faces // REFINED)
-    refined = load_refined(request.folder / "refined.safetensors", IFADIT(), count, progress=progress)
-    objective = CriticObjective(critic, _tries(request, progress), refined, batch=2)
+    refined = load_refined_samples(request.folder / "refined.safetensors", IFADIT(), count, progress=progress)
+    objective = RealismCriticObjective(critic, _tries(request, progress), refined, batch=2)
     return objective, request.settings("critic-again", 300, 1e-4)
 
 
-def _tries(request: Request, progress: Progress) -> Tries:
-    return load_tries(request.folder / "tries.safetensors", _makers(), request.faces, progress=progress)
+def _tries(request: Request, progress: Progress) -> CriticSamples:
+    return load_critic_samples(request.folder / "tries.safetensors", _makers(), request.faces, progress=progress)
 
 
-def _makers() -> Makers:
-    census, inversion = Census(), InversionEncoder()
+def _makers() -> SampleNetworks:
+    census, inversion = LatentAttributes(), InversionEncoder()
     for module, name in ((census, CENSUS), (inversion, ENCODER)):
         weights.load(module, name)
         module.requires_grad_(False).eval()
-    return Makers(load_eyes(), load_generator(), load_mapping(), census, inversion)
+    return SampleNetworks(load_eyes(), load_generator(), load_mapping(), census, inversion)
 
 
 def _exchanges_drawn(request: Request, progress: Progress) -> dict[str, float]:

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from anonface.backends.arena import mixed_precision
 from anonface.backends.ddim import move
 from anonface.backends.diffusion import fixed_region
-from anonface.models.attributes import MobileNetV2Features, feature_error
+from anonface.models.attribute_encoder import MobileNetV2Features, feature_error
 from anonface.models.discriminator import Discriminator
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.models.sharpener import Sharpener
-from anonface.training.adversarial import contest
+from anonface.training.adversarial import adversarial_losses
 from anonface.training.data import draw_latents, relit, rounded, squares, tile
 from anonface.training.loop import Objective
 
@@ -99,7 +99,7 @@ class SharpenerObjective(Objective):
             reduced = F.avg_pool2d(rounded(made.float()), Sharpener.factor)
             encoded = (self.model.encode(reduced) - self.model.encode(soft)).float()
             penalty = self.R1_EVERY * self.GAMMA if step % self.R1_EVERY == 0 else 0.0
-            judged = contest(self.discriminator, wanted, made, penalty)
+            judged = adversarial_losses(self.discriminator, wanted, made, penalty)
         error = (made - wanted).float()
         return {
             "pixels": error.abs().mean(),

@@ -21,10 +21,10 @@ from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
 from anonface.backends.recognizer import Recognizer, frames
 from anonface.faces.align import EYES, LIPS
 from anonface.faces.blend import composite
-from anonface.models.attributes import MobileNetV2Features
+from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.identity import IdentityEncoder
 from anonface.models.translator import PatchDiscriminator, Translator
-from anonface.training.adversarial import contest
+from anonface.training.adversarial import adversarial_losses as contest
 from anonface.training.data import levels, recompressed, rounded, tile
 from anonface.training.exchanges import KEPT_OUT, OTHERS, SIDE, Exchanges, load_shards
 from anonface.training.loop import Objective

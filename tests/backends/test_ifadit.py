@@ -18,7 +18,7 @@ from anonface.cli import EFFORTS
 from anonface.errors import UsageError
 from anonface.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.models.identity import KEPT
-from anonface.models.sif import SIFParams
+from anonface.models.identity_flow import SecureIdentityFlowParams
 from anonface.training.data import draw_latents
 
 
@@ -224,7 +224,7 @@ def test_the_authors_backend_has_no_refinement():
 
 def test_keys_are_far_apart_where_the_authors_nearly_coincide():
     """KeyGen draws from [-1, 1]; the authors' code from [0.5, 1), which the mapping's normalisation squeezes."""
-    keygen = KeyGen(SIFParams())
+    keygen = KeyGen(SecureIdentityFlowParams())
     keys = [Key.from_bytes(bytes([i]) * 32).face(CONSISTENT_SALT, "ifadit", 0) for i in range(12)]
     ours = keygen(keys).k
     narrow = torch.from_numpy(np.stack([(key.signed_unit("flow", 512) + 3) / 4 for key in keys]))
@@ -240,7 +240,7 @@ def test_keys_are_far_apart_where_the_authors_nearly_coincide():
 
 
 def test_one_bit_of_the_key_changes_everything_it_draws():
-    keygen = KeyGen(SIFParams())
+    keygen = KeyGen(SecureIdentityFlowParams())
     master = bytes(range(32))
     keys = [Key.from_bytes(m).face(CONSISTENT_SALT, "ifadit", 0) for m in (master, bytes([master[0] ^ 1]) + master[1:])]
     drawn = keygen(keys)

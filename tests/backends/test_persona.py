@@ -19,9 +19,9 @@ from anonface.backends.persona import (
     strangers,
     styles,
 )
-from anonface.models.census import READINGS, Census, columns
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import CODE_OF_LATENT
+from anonface.models.latent_attributes import ATTRIBUTES, LatentAttributes, columns
 
 WHOLE = Exchange(photo=1.0, left=1.2, own=1.4)
 FEW = CastParams(styles=8, likely=4, tried=4, exchanges=(WHOLE,))
@@ -58,7 +58,7 @@ def fewest(backend: IFADIT, hidden: torch.Tensor, shown: torch.Tensor) -> torch.
     with torch.inference_mode():
         seems = Sight(shown, backend.networks).seems
         fit = w[strangeness(census(w), census, hidden, seems).argsort(stable=True)[:4]]
-        return fit[(census.marked(fit) @ bearing(hidden).float()).argsort(descending=True)]
+        return fit[(census.salient_features(fit) @ bearing(hidden).float()).argsort(descending=True)]
 
 
 def average(backend: IFADIT) -> torch.Tensor:
@@ -132,7 +132,7 @@ def test_two_codes_people_stand_out_in_two_ways(backend):
     census, mapping = backend.networks.census, backend.keygen.mapping
     z = torch.randn(200, 512, generator=torch.Generator().manual_seed(7))
     with torch.inference_mode():
-        marked = census.marked(mapping(z))
+        marked = census.salient_features(mapping(z))
     assert float(marked.mean(0).abs().max()) < 0.3 * float(marked.std(0).max())
     ways = torch.stack([bearing(code(n)) for n in range(20)])
     assert torch.allclose(ways.norm(dim=1), torch.ones(20)) and torch.equal(ways[1], bearing(code(1)))
@@ -145,15 +145,15 @@ def test_two_codes_people_stand_out_in_two_ways(backend):
     shown, params = face(backend, 5), CastParams(styles=512, likely=64, tried=8)
     with torch.inference_mode():
         cast_by = [likeliest(code(n), Sight(shown, backend.networks), census, mapping, params) for n in (1, 2, 3)]
-    out = torch.stack([census.marked(people).mean(0) for people in cast_by]) @ ways[1:4].float().T
+    out = torch.stack([census.salient_features(people).mean(0) for people in cast_by]) @ ways[1:4].float().T
     assert out.argmax(1).tolist() == [0, 1, 2]  # each his own way
 
 
 def test_nobody_is_cast_with_glasses_or_of_another_sex_or_age():
-    census = Census()
+    census = LatentAttributes()
     census.spread.fill_(2.0)
     hidden, seems = torch.zeros(1, 448), torch.tensor([3.0, 40.0])
-    plain = torch.zeros(1, READINGS)
+    plain = torch.zeros(1, ATTRIBUTES)
     plain[:, columns("sex")], plain[:, columns("age")] = 3.5, 45.0
     glasses, shaded, woman, child, unsure, tanned, bare = (plain.clone() for _ in range(7))
     glasses[:, columns("worn").start], bare[:, columns("worn")] = 1.0, -5.0

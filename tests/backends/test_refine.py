@@ -29,12 +29,12 @@ from anonface.backends.refine import (
     refined,
 )
 from anonface.faces.align import BROWS
-from anonface.models.census import Census
-from anonface.models.critic import Critic
 from anonface.models.ethnicity import Ethnicity
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import CONDITIONS
 from anonface.models.inversion import InversionEncoder
+from anonface.models.latent_attributes import LatentAttributes
+from anonface.models.realism_critic import RealismCritic
 
 
 def test_expression_is_blind_to_where_eyes_and_mouth_lie_but_not_to_their_shape():
@@ -135,9 +135,9 @@ def plain_networks(parse) -> Networks:
         generator=plain,
         sketch=plain.synthesize,
         mapper=plain,
-        census=Census(),
+        census=LatentAttributes(),
         inversion=InversionEncoder(),
-        critic=Critic(),
+        critic=RealismCritic(),
     )
 
 

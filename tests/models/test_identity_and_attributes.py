@@ -3,7 +3,7 @@
 import torch
 
 from anonface import weights
-from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
+from anonface.models.attribute_encoder import AttributeEncoder, IdentityCompensation, LatentMapper
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
 from anonface.training.identity import start_from_teachers

@@ -11,15 +11,15 @@ from anonface.models.dbaf import DBAF, DBAFParams
 from anonface.models.hford import HFORD, HFORDParams
 from anonface.models.inversion import CODE_OF_LATENT, WIDTHS, InversionEncoder, InversionParams
 from anonface.models.latent_editing import (
-    APART,
     CODES,
+    FEATURE_CODES,
     LEVELS,
-    SHAPED,
+    SEPARATION,
     FaceEditor,
     LatentEditor,
     MultiHeadAttention,
     by_level,
-    cast,
+    key_identity,
 )
 from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams
 
@@ -44,7 +44,7 @@ def small(editor: LatentEditor) -> FaceEditor:
     for parameter in generator.parameters():
         torch.nn.init.normal_(parameter, std=1.0)
     encoder = InversionEncoder(InversionParams(squeeze=4, hidden=8, style=SIZE))
-    for head in encoder.heads:  # past its faint start
+    for head in encoder.heads:  # larger than its initial weights
         torch.nn.init.normal_(head[-1].weight, std=1.0)
     return FaceEditor(encoder, editor, generator).eval()
 
@@ -107,13 +107,13 @@ def test_each_level_listens_to_its_own_key(editor: LatentEditor) -> None:
 
 
 @torch.no_grad()
-def test_a_fresh_editor_casts_the_key_s_person_and_keeps_pose_and_light(editor: LatentEditor) -> None:
+def test_a_fresh_editor_gives_the_key_s_identity_and_keeps_pose_and_light(editor: LatentEditor) -> None:
     networks = small(editor)
     codes, key = torch.randn(8, CODES, SIZE), torch.randn(8, 3, SIZE)
     made = networks.edit(codes, key)
     for code, whose in ((0, codes[:, 0]), (13, codes[:, 13]), (5, key[:, 1])):
         assert F.cosine_similarity(made[:, code].flatten(), whose.flatten(), dim=0) > 0.9
-    assert (made - cast(codes, key)).square().mean() < 0.2
+    assert (made - key_identity(codes, key)).square().mean() < 0.2
 
 
 def test_the_rewriters_are_the_papers() -> None:
@@ -199,29 +199,29 @@ def test_levels_are_the_papers() -> None:
 
 
 @torch.no_grad()
-def test_disguises_of_two_keys_are_further_apart_than_edits(editor: LatentEditor) -> None:
+def test_anonymized_codes_of_two_keys_are_further_apart_than_edits(editor: LatentEditor) -> None:
     networks, codes = small(editor), torch.randn(1, CODES, SIZE)
     first, second = torch.randn(2, 1, 3, SIZE)
     edits = networks.edit(codes, first) - networks.edit(codes, second)
-    people = cast(codes, first) - cast(codes, second)
-    disguises = networks.disguise(codes, first) - networks.disguise(codes, second)
+    people = key_identity(codes, first) - key_identity(codes, second)
+    anonymized = networks.anonymize(codes, first) - networks.anonymize(codes, second)
     factor = torch.ones(CODES, 1)
-    factor[SHAPED] = APART
-    torch.testing.assert_close(disguises, factor * torch.lerp(edits, people, editor.person))
+    factor[FEATURE_CODES] = SEPARATION
+    torch.testing.assert_close(anonymized, factor * torch.lerp(edits, people, editor.key_share))
 
 
 @torch.no_grad()
-def test_a_disguise_reads_as_the_face_did(editor: LatentEditor) -> None:
+def test_anonymized_codes_keep_the_attributes_of_the_face(editor: LatentEditor) -> None:
     torch.nn.init.normal_(editor.readings)
     networks, codes, key = (
         small(editor).double(),
         torch.randn(2, CODES, SIZE).double(),
         torch.randn(2, 3, SIZE).double(),
     )
-    read = lambda some: some[:, SHAPED].flatten(1) @ editor.readings.flatten(0, 1)  # noqa: E731
-    torch.testing.assert_close(read(networks.disguise(codes, key)), read(codes))
+    read = lambda some: some[:, FEATURE_CODES].flatten(1) @ editor.readings.flatten(0, 1)  # noqa: E731
+    torch.testing.assert_close(read(networks.anonymize(codes, key)), read(codes))
     assert not torch.allclose(read(networks.edit(codes, key)), read(codes), atol=0.5)
     change = torch.randn(2, CODES, SIZE).double()
-    held = editor.held(change)
-    torch.testing.assert_close(editor.held(held), held)  # the least change, of which nothing is to spare
-    assert float(held.norm()) < float(change.norm()) and not held[:, : SHAPED.start].any()
+    held = editor.attribute_change(change)
+    torch.testing.assert_close(editor.attribute_change(held), held)  # the smallest change is its own projection
+    assert float(held.norm()) < float(change.norm()) and not held[:, : FEATURE_CODES.start].any()

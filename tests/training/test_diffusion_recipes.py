@@ -9,7 +9,7 @@ from torch import Tensor
 from anonface.backends.diffusion_files import load_model
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.errors import UsageError
-from anonface.models.attributes import MobileNetV2Features
+from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.discriminator import Discriminator, DiscriminatorParams
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.models.sharpener import Sharpener, SharpenerParams

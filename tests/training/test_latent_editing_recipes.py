@@ -16,7 +16,7 @@ from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.latent_editing import EDITORS, ENCODER
 from anonface.backends.tones import match_tones
 from anonface.errors import WeightsError
-from anonface.models.attributes import MobileNetV2Features
+from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.dbaf import DBAF, DBAFParams
 from anonface.models.discriminator import Discriminator, DiscriminatorParams
 from anonface.models.face_parser import CLASSES, FACE, FaceParser
@@ -39,8 +39,8 @@ from anonface.training.latent_editing import (
     _covered,
     draw_key_vectors,
 )
+from anonface.training.latent_reader import TONES, LatentReader, ReadEditing
 from anonface.training.loop import LoopSettings, Objective, Then, step_generator, train
-from anonface.training.reading import TONES, LatentReader, ReadEditing
 from anonface.training.run import KEPT, READ, RECIPES, Request, train_command
 
 SIZE = 8  # numbers of a code, and channels of the generator

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from anonface.errors import UsageError
-from anonface.models.attributes import AttributeEncoder, IdentityCompensation, LatentMapper
-from anonface.models.sif import SIF
+from anonface.models.attribute_encoder import AttributeEncoder, IdentityCompensation, LatentMapper
+from anonface.models.identity_flow import SecureIdentityFlow
 from anonface.training.data import HELD_OUT, FaceBank, draw_keys, draw_latents
 from anonface.training.heads import HeadsObjective
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo
@@ -54,10 +54,12 @@ def test_phase_one_regresses_latents_first_and_renders_later(fixed, bank):
 def test_flow_warm_up_and_phase_two_train_flow_and_compensation_alone(fixed, bank):
     codes = fixed.encoder(bank.faces(slice(0, 16)))
     codes = torch.cat([codes, F.normalize(codes + 0.02, dim=1), F.normalize(codes - 0.02, dim=1)])
-    losses = one_step(FlowWarmUp(SIF(), IdentityCompensation(), codes, fixed.mapping, batch=8))
+    losses = one_step(FlowWarmUp(SecureIdentityFlow(), IdentityCompensation(), codes, fixed.mapping, batch=8))
     assert set(losses) == {"anon", "diversity", "right", "wrong", "compensation", "faces", "steady", "rest", "spectrum"}
     assert losses["steady"] < 0.01 and losses["rest"] < 0.01  # a fresh flow turns codes and nothing else
-    objective = PhaseTwo(fixed, bank, AttributeEncoder().eval(), LatentMapper(), SIF(), IdentityCompensation(), batch=2)
+    objective = PhaseTwo(
+        fixed, bank, AttributeEncoder().eval(), LatentMapper(), SecureIdentityFlow(), IdentityCompensation(), batch=2
+    )
     losses = one_step(objective)
     assert set(losses) == {"anon", "diversity", "deanon", "compensation", "image"}
     assert untouched(fixed)
@@ -65,7 +67,9 @@ def test_flow_warm_up_and_phase_two_train_flow_and_compensation_alone(fixed, ban
 
 
 def test_phase_two_trains_what_it_names_and_photographs_faces_as_it_is_told(fixed, bank):
-    objective = PhaseTwo(fixed, bank, AttributeEncoder().eval(), LatentMapper(), SIF(), IdentityCompensation(), batch=2)
+    objective = PhaseTwo(
+        fixed, bank, AttributeEncoder().eval(), LatentMapper(), SecureIdentityFlow(), IdentityCompensation(), batch=2
+    )
     seen: list[tuple[str, torch.Tensor]] = []
     objective.taken = lambda faces, rng: (seen.append(("taken", faces)), faces)[1]
     objective.sent = lambda faces, rng: (seen.append(("sent", faces)), faces)[1]
@@ -87,7 +91,7 @@ def test_heads_start_from_least_squares(fixed, monkeypatch):
 
 
 def test_training_keys_are_drawn_like_real_ones(fixed):
-    keys = draw_keys(fixed.mapping, 3, torch.Generator().manual_seed(1), SIF().params)
+    keys = draw_keys(fixed.mapping, 3, torch.Generator().manual_seed(1), SecureIdentityFlow().params)
     assert keys.k.shape == (3, 512) and keys.mix.shape == (3, 17, 26, 26)
     assert torch.allclose(keys.mix @ keys.mix.mT, torch.eye(26).expand(3, 17, 26, 26), atol=1e-5)
 

@@ -24,7 +24,7 @@ from anonface.evaluation.mute import without_identity
 from anonface.evaluation.trials import Engine
 from anonface.keys import CONSISTENT_SALT, Key
 from anonface.models.identity import KEPT, IdentityEncoder
-from anonface.models.sif import SIF, FlowKey
+from anonface.models.identity_flow import FlowKey, SecureIdentityFlow
 from anonface.pipeline import Engine as NetworkEngine
 
 Pixels = NDArray[np.uint8]
@@ -148,7 +148,7 @@ class Meant:
         return F.normalize(backend.flow(code, self._derived[keys])[:, KEPT:], dim=1).numpy()
 
 
-class _Replaced(SIF):
+class _Replaced(SecureIdentityFlow):
     """Instead of a key's transform: another person's code, with the conditions of the one who is there."""
 
     stranger: Tensor

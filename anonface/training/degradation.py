@@ -1,7 +1,7 @@
 """Faults made by hand: what goes wrong where a face is put into a photo, at known places of a known picture.
 
-Tries (``critic.py``) show what the generator does wrong, and a critic that has learnt only from them minds no fault
-that steps have not found yet. These are what such faults look like, whoever makes them.
+``realism_critic.py``: they show what the generator does wrong, and a critic that has learnt only from them minds no
+fault that steps have not found yet. These are what such faults look like, whoever makes them.
 """
 
 from __future__ import annotations

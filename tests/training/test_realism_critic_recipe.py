@@ -7,24 +7,32 @@ from anonface import weights
 from anonface.backends.eyes import load_eyes
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit import IFADIT
-from anonface.models.census import Census
-from anonface.models.critic import Critic, within
 from anonface.models.inversion import InversionEncoder
-from anonface.training.critic import OTHERS, CriticObjective, Makers, Tries, load_refined, load_tries, rows
+from anonface.models.latent_attributes import LatentAttributes
+from anonface.models.realism_critic import RealismCritic, within
+from anonface.training.degradation import spoilt
 from anonface.training.loop import step_generator
-from anonface.training.spoiling import spoilt
+from anonface.training.realism_critic import (
+    OTHERS,
+    CriticSamples,
+    RealismCriticObjective,
+    SampleNetworks,
+    load_critic_samples,
+    load_refined_samples,
+    rows,
+)
 
 
 @pytest.fixture(scope="module")
-def tries(tmp_path_factory) -> Tries:
-    census, inversion = Census(), InversionEncoder()
+def tries(tmp_path_factory) -> CriticSamples:
+    census, inversion = LatentAttributes(), InversionEncoder()
     for module, name in ((census, "census"), (inversion, "inversion")):
         weights.load(module, name)
         module.requires_grad_(False).eval()
-    makers = Makers(load_eyes(), load_generator(), load_mapping(), census, inversion)
+    makers = SampleNetworks(load_eyes(), load_generator(), load_mapping(), census, inversion)
     file = tmp_path_factory.mktemp("run") / "tries.safetensors"
-    first = load_tries(file, makers, 4, seed=99)
-    more = load_tries(file, makers, 10, seed=99)
+    first = load_critic_samples(file, makers, 4, seed=99)
+    more = load_critic_samples(file, makers, 10, seed=99)
     assert torch.equal(more.photos[:4], first.photos) and len(more) == 10
     return more
 
@@ -39,10 +47,10 @@ def test_others_differ_from_the_photo_within_the_mask_alone(tries):
 
 
 def test_the_shipped_critic_prefers_photos_that_it_never_saw(tries):
-    critic = Critic()
+    critic = RealismCritic()
     weights.load(critic, "critic")
-    fresh = CriticObjective(Critic(), tries)
-    taught = CriticObjective(critic, tries)
+    fresh = RealismCriticObjective(RealismCritic(), tries)
+    taught = RealismCriticObjective(critic, tries)
     with torch.no_grad():
         everything = torch.arange(len(tries))
         assert (
@@ -51,18 +59,18 @@ def test_the_shipped_critic_prefers_photos_that_it_never_saw(tries):
 
 
 def test_each_shipped_member_knows_where_a_fault_was_made(tries):
-    critic = Critic()
+    critic = RealismCritic()
     weights.load(critic, "critic")
     pictures, masks = rows(tries, torch.arange(len(tries)))
     worse, where = spoilt(pictures[:, 0], pictures[:, 2], masks, torch.Generator().manual_seed(3))
     with torch.no_grad():
-        for member in range(Critic.MEMBERS):
+        for member in range(RealismCritic.MEMBERS):
             gap = critic(pictures[:, 0], member) - critic(worse, member)
             assert float((within(gap, where) > 0).float().mean()) > 0.75
 
 
 def test_a_step_teaches_every_layer(tries):
-    objective = CriticObjective(Critic(), tries, batch=2)
+    objective = RealismCriticObjective(RealismCritic(), tries, batch=2)
     losses = objective.losses(step_generator(1, 0), 0)
     (losses["critic_0_0"] + losses["critic_0_1"]).backward(retain_graph=True)
     assert 0 <= float(losses["_held_out_0_1"]) <= 1
@@ -75,11 +83,11 @@ def test_a_step_teaches_every_layer(tries):
 
 
 def test_people_who_were_refined_are_tries_of_a_second_kind(tries, tmp_path):
-    refined = load_refined(tmp_path / "refined.safetensors", IFADIT(settings={"refine": 1}), 1, seed=99)
+    refined = load_refined_samples(tmp_path / "refined.safetensors", IFADIT(settings={"refine": 1}), 1, seed=99)
     assert refined.others.shape == (1, OTHERS, 3, 256, 256)
     outside = (refined.masks == 0)[:, None].expand_as(refined.others)
     off = (refined.others.float() - refined.photos[:, None].float()).abs()
     assert float(off[outside].max()) == 0 and float(off[~outside].mean()) > 5
     assert float((refined.others[:, 0].float() - refined.others[:, 1].float()).abs().mean()) > 1  # two people
-    losses = CriticObjective(Critic(), tries, refined, batch=1).losses(step_generator(1, 0), 0)
+    losses = RealismCriticObjective(RealismCritic(), tries, refined, batch=1).losses(step_generator(1, 0), 0)
     assert {"critic_0_0", "critic_1_1", "_held_out_0_0"} <= losses.keys()

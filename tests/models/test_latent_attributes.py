@@ -7,10 +7,18 @@ import torch
 
 from anonface.backends.eyes import load_eyes
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.models.census import MARKS, READINGS, WIDTHS, columns
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
-from anonface.training.census import LOOKS, People, light, picture, seen_change, take_census, worn
+from anonface.models.latent_attributes import ATTRIBUTES, SALIENT, WIDTHS, columns
+from anonface.training.latent_attributes import (
+    LOOKS,
+    AttributeSamples,
+    fit_latent_attributes,
+    light,
+    picture,
+    recognition_gradients,
+    worn,
+)
 
 # Changes that recognizers felt: along the first coordinate of a style most, along two others less, hardly elsewhere.
 FELT = torch.randn(400, 512, generator=torch.Generator().manual_seed(5)) * 0.01
@@ -53,11 +61,11 @@ def test_a_picture_is_bright_hard_and_colourful_within_the_face():
 
 
 @pytest.fixture(scope="module")
-def people() -> People:
+def people() -> AttributeSamples:
     """Made up: what they look like is linear in their styles, with some noise."""
     rng = torch.Generator().manual_seed(3)
     drawn = torch.randn(1500, 512, generator=rng) * torch.linspace(0.5, 2, 512)
-    said = drawn @ (torch.randn(512, READINGS, generator=rng) / 512**0.5)
+    said = drawn @ (torch.randn(512, ATTRIBUTES, generator=rng) / 512**0.5)
     said = said + 0.3 * torch.randn(said.shape, generator=rng)
     parts = {name: said[:, columns(name)] for name in WIDTHS}
 
@@ -69,12 +77,12 @@ def people() -> People:
     apparent = torch.cat([parts["sex"], parts["age"]], dim=1) + 30
     mesh = 0.5 + spread_out(torch.cat([parts["mesh"], parts["expression"]], dim=1), 936)
     lights = spread_out(parts["light"], 16)
-    return People(drawn + 0.2, parts["kept"], apparent, mesh, lights, parts["picture"], parts["worn"])
+    return AttributeSamples(drawn + 0.2, parts["kept"], apparent, mesh, lights, parts["picture"], parts["worn"])
 
 
 def test_a_census_tells_of_people_what_they_look_like(people):
-    census, told = take_census(people, FELT)
-    assert told.shape == (READINGS,)
+    census, told = fit_latent_attributes(people, FELT)
+    assert told.shape == (ATTRIBUTES,)
     assert all(float(told[columns(name)].mean()) > 0.5 for name in WIDTHS)
     read = census(people.styles)
     seems = slice(columns("sex").start, columns("age").stop)
@@ -84,7 +92,7 @@ def test_a_census_tells_of_people_what_they_look_like(people):
 
 
 def test_features_are_what_the_census_does_not_read(people):
-    census = take_census(people, FELT)[0]
+    census = fit_latent_attributes(people, FELT)[0]
     features = census.features(people.styles)
     whole = people.styles - census.mean
     assert float(census.deviations(features + census.mean).abs().max()) < 1e-3
@@ -92,19 +100,19 @@ def test_features_are_what_the_census_does_not_read(people):
 
 
 def test_what_recognizers_feel_most_marks_people(people):
-    census = take_census(people, FELT)[0]
-    assert census.marks.shape == (512, MARKS)
+    census = fit_latent_attributes(people, FELT)[0]
+    assert census.marks.shape == (512, SALIENT)
     off = people.styles - census.mean
     marked = off @ census.marks
     spread = marked.std(0)
     assert bool((spread[:-1] >= spread[1:] - 1e-4).all()) and float(spread[0] / spread[2]) > 2
     assert abs(float(torch.corrcoef(torch.stack([marked[:, 0], off[:, 0]]))[0, 1])) > 0.95
-    assert torch.allclose(census.marked(people.styles), census.features(people.styles) @ census.marks)
+    assert torch.allclose(census.salient_features(people.styles), census.features(people.styles) @ census.marks)
 
 
 def test_nothing_is_told_of_what_styles_do_not_say(people):
     kept = torch.randn(1500, KEPT, generator=torch.Generator().manual_seed(4))
-    told = take_census(replace(people, kept=kept), FELT)[1]
+    told = fit_latent_attributes(replace(people, kept=kept), FELT)[1]
     assert float(told[:KEPT].max()) < 0.1 < float(told[KEPT:].mean())
 
 
@@ -112,7 +120,7 @@ def test_what_recognizers_feel_is_asked_of_both_in_equal_parts():
     z = torch.randn(2, 512, generator=torch.Generator().manual_seed(8))
     with torch.no_grad():
         styles = load_mapping()(z)
-    felt = seen_change(styles, load_generator(), load_eyes())
+    felt = recognition_gradients(styles, load_generator(), load_eyes())
     assert felt.shape == (2 * LOOKS * 2, 512)
     encoder, recognizer = felt.split(2 * LOOKS)
     assert float(encoder.norm()) == pytest.approx(1, abs=1e-4) == float(recognizer.norm())

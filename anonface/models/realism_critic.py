@@ -1,7 +1,6 @@
-"""The critic: how much a new face looks like a photo, to be told of several in the same place.
+"""Realism critic: how much a new face looks like a photo, at each place of the picture.
 
-Two networks, each MobileNetV2 up to stride 16, and of each place there a number. Who made their pictures
-is in ``training/critic.py``.
+Its training data are described in ``training/realism_critic.py``.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.models.attributes import MobileNetV2Features
+from anonface.models.attribute_encoder import MobileNetV2Features
 
 
 class Member(nn.Module):
-    """Faces [B, 3, 256, 256] in [-1, 1] -> logits [B, 16, 16]."""
+    """MobileNetV2 up to stride 16 with a linear head: faces [B, 3, 256, 256] in [-1, 1] -> logits [B, 16, 16]."""
 
     TAP = 13  # the backbone's last block at stride 16
     WIDTH = 96
@@ -29,11 +28,12 @@ class Member(nn.Module):
         return self.judge(self.backbone(faces)[0])[:, 0]
 
 
-class Critic(nn.Module):
+class RealismCritic(nn.Module):
     """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> logits [B, 16, 16], high where a place looks like a photo.
 
-    Only differences count: no photo has a logit of its own, but one looks the better, the higher. The mean of two
-    members' who learned apart, or one's alone: steps that mind each in turn cannot please one for no good reason.
+    The critic is trained on pairs of pictures, so only differences of logits between pictures of one photo have a
+    meaning. The result is the mean of two independently trained members, or that of one ``member``. Optimisation that
+    uses the members in turn cannot exploit the errors of either one.
     """
 
     SIDE = 256  # px
@@ -51,6 +51,6 @@ class Critic(nn.Module):
 
 
 def within(logits: Tensor, mask: Tensor) -> Tensor:
-    """The mean of logits [B, H, W] where a soft mask [B, 1, R, R] in 0..1 is, [B]."""
+    """The mean [B] of logits [B, H, W], weighted by a soft mask [B, 1, R, R] in 0..1."""
     cover = F.adaptive_avg_pool2d(mask, logits.shape[-1])[:, 0]
     return (logits * cover).sum((1, 2)) / cover.sum((1, 2)).clamp_min(1.0)

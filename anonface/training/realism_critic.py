@@ -25,11 +25,11 @@ from anonface.backends.refine import refine
 from anonface.backends.tones import match_tones
 from anonface.faces import parse
 from anonface.faces.blend import composite, soften
-from anonface.models.census import Census
-from anonface.models.critic import Critic, within
+from anonface.models.identity_flow import FlowKey
 from anonface.models.inversion import CODE_OF_LATENT, InversionEncoder
+from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.models.sif import FlowKey
+from anonface.models.realism_critic import RealismCritic, within
 from anonface.training.data import (
     draw_keys,
     drawn_rows,
@@ -40,8 +40,8 @@ from anonface.training.data import (
     row_generator,
     uniform,
 )
+from anonface.training.degradation import spoilt
 from anonface.training.loop import Objective
-from anonface.training.spoiling import spoilt
 
 SIDE = 256  # px
 ASKED = 64  # people of whom the likeliest takes the photo's place
@@ -57,18 +57,18 @@ HELD_OUT = 64  # photos
 
 
 @dataclass(frozen=True)
-class Makers:
+class SampleNetworks:
     """Frozen networks by which tries are made."""
 
     eyes: Eyes
     generator: MobileStyleGAN
     mapping: MappingNetwork
-    census: Census
+    census: LatentAttributes
     inversion: InversionEncoder
 
 
 @dataclass(frozen=True)
-class Tries:
+class CriticSamples:
     """Photos of drawn faces [N, 3, S, S], what the encoder made of them, what stands there instead, [N, OTHERS, 3, S,
     S], and the soft masks [N, 1, S, S] within which they differ; all uint8."""
 
@@ -81,32 +81,32 @@ class Tries:
         return len(self.photos)
 
 
-def load_tries(
+def load_critic_samples(
     file: Path,
-    makers: Makers,
+    makers: SampleNetworks,
     count: int,
     seed: int = 13,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Tries:
+) -> CriticSamples:
     """The pictures in ``file``, made first where the file is missing or holds fewer photos than ``count``."""
     draw = lambda done: _tried(makers, row_generator(seed, done))  # noqa: E731
-    return Tries(**drawn_rows(file, count, draw, SAVED_EVERY, progress))
+    return CriticSamples(**drawn_rows(file, count, draw, SAVED_EVERY, progress))
 
 
-def load_refined(
+def load_refined_samples(
     file: Path,
     backend: IFADIT,
     count: int,
     seed: int = 17,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Tries:
+) -> CriticSamples:
     """The same with people who were refined under random keys, in the eyes of the backend's critic."""
     draw = lambda done: _refined(backend, row_generator(seed, done))  # noqa: E731
-    return Tries(**drawn_rows(file, count, draw, REFINED_EVERY, progress))
+    return CriticSamples(**drawn_rows(file, count, draw, REFINED_EVERY, progress))
 
 
 @torch.no_grad()
-def _tried(makers: Makers, rng: torch.Generator) -> dict[str, Tensor]:
+def _tried(makers: SampleNetworks, rng: torch.Generator) -> dict[str, Tensor]:
     """One photo, and who was put into it."""
     eyes, inversion = makers.eyes, makers.inversion
     photo, mask = _photographed(makers, rng)
@@ -130,7 +130,7 @@ def _tried(makers: Makers, rng: torch.Generator) -> dict[str, Tensor]:
 def _refined(backend: IFADIT, rng: torch.Generator) -> dict[str, Tensor]:
     """One photo, and who was put into it: who fits best, refined, and somebody who fits less, as drawn."""
     networks, mapping = backend.networks, backend.keygen.mapping
-    makers = Makers(networks, networks.generator, mapping, networks.census, networks.inversion)
+    makers = SampleNetworks(networks, networks.generator, mapping, networks.census, networks.inversion)
     photo, mask = _photographed(makers, rng)
     key = draw_keys(mapping, 1, rng, backend.flow.params)
     hidden = backend.flow(backend.embed(photo), FlowKey(key.k.double(), key.mix.double()))
@@ -147,7 +147,7 @@ def _refined(backend: IFADIT, rng: torch.Generator) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _photographed(makers: Makers, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+def _photographed(makers: SampleNetworks, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """A photo of somebody drawn, [1, 3, S, S] in [-1, 1], and the soft mask of the face, [1, 1, S, S]."""
     style = makers.mapping(torch.randn(1, 512, generator=rng))
     photo = relit(makers.generator.synthesize(style[:, None], SIDE).clamp(-1, 1), rng)
@@ -171,24 +171,24 @@ def _in_hard_light(photo: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _stored(photo: Tensor, mask: Tensor, pictures: list[Tensor]) -> dict[str, Tensor]:
-    """A row of Tries: of the pictures the first is the inverted one."""
+    """A row of CriticSamples: of the pictures the first is the inverted one."""
     stored = levels(torch.cat([photo, *pictures]))
     masks = (mask * 255).round().to(torch.uint8)
     return {"photos": stored[:1], "inverted": stored[1:2], "others": stored[None, 2:], "masks": masks}
 
 
-def _placed(makers: Makers, codes: Tensor, photo: Tensor, mask: Tensor) -> Tensor:
+def _placed(makers: SampleNetworks, codes: Tensor, photo: Tensor, mask: Tensor) -> Tensor:
     """The face of codes [1, 14, 512] in the photo."""
     render = makers.generator.synthesize(codes[:, list(CODE_OF_LATENT)], SIDE)
     return composite(photo, match_tones(render, photo, mask), mask)
 
 
-class CriticObjective(Objective):
+class RealismCriticObjective(Objective):
     """At every place within the mask, either of the better pictures shall look better than either of the others: the
     logistic loss of differences, between pictures of the same photo alone. Of several kinds of tries each member of the
     critic has a batch of its own in every step."""
 
-    def __init__(self, critic: Critic, *kinds: Tries, batch: int = 4) -> None:
+    def __init__(self, critic: RealismCritic, *kinds: CriticSamples, batch: int = 4) -> None:
         self.critic, self.kinds, self.batch = critic, kinds, batch
         for parameter in critic.parameters():  # channels last: less time on a CPU
             if parameter.dim() == 4:
@@ -205,7 +205,7 @@ class CriticObjective(Objective):
                 losses |= {f"{name}_{number}_{member}": value for name, value in told.items()}
         return losses
 
-    def _told(self, tries: Tries, member: int, rng: torch.Generator, held: bool) -> dict[str, Tensor]:
+    def _told(self, tries: CriticSamples, member: int, rng: torch.Generator, held: bool) -> dict[str, Tensor]:
         """The losses of a member on a batch of tries, and now and then how well it knows those held out."""
         seen, told = len(tries) - held_out(tries), {}
         pictures, masks = rows(tries, torch.randint(seen, (self.batch,), generator=rng))
@@ -234,12 +234,12 @@ class CriticObjective(Objective):
         return wrong.mean(), (within(gap.flatten(0, 2), covers) > 0).float().mean()
 
 
-def held_out(tries: Tries) -> int:
+def held_out(tries: CriticSamples) -> int:
     """How many of the last photos the critic never learns from."""
     return min(HELD_OUT, len(tries) // 8)
 
 
-def rows(tries: Tries, chosen: Tensor) -> tuple[Tensor, Tensor]:
+def rows(tries: CriticSamples, chosen: Tensor) -> tuple[Tensor, Tensor]:
     """Pictures [n, 2 + OTHERS, 3, S, S] in [-1, 1] of some photos, the better two first, and masks."""
     parts = tries.photos[chosen][:, None], tries.inverted[chosen][:, None], tries.others[chosen]
     return torch.cat(parts, dim=1).float() / 127.5 - 1, tries.masks[chosen].float() / 255

@@ -1,8 +1,8 @@
 """Attribute encoder E_Attr (pSp-style, on MobileNetV2), mapping network M and identity compensation layer C.
 
-E_Attr gives one attribute code for each latent of the generator; M joins it with the identity code into that latent
-(iFADIT equation 2). Latents are written in whitened principal coordinates of the generator's w, so that a unit step
-means the same in every direction:  w = mean + (u * std) @ axes.
+E_Attr gives one attribute code for each latent of the generator. M maps it and the identity code to that latent (iFADIT
+equation 2). Latents are expressed in whitened principal coordinates of the generator's w, so that all coordinates have
+unit variance:  w = mean + (u * std) @ axes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class AttributeParams:
-    """``groups`` says which latents each depth of the backbone feeds: coarse from stride 32, medium 16, fine 8."""
+    """``groups``: how many latents are read at each depth: coarse at stride 32, medium at 16, fine at 8."""
 
     groups: tuple[int, int, int] = (7, 6, 4)
     code: int = 256
@@ -32,7 +32,7 @@ class AttributeParams:
 
 
 class InvertedResidual(nn.Module):
-    """MobileNetV2's block; attribute names follow the ImageNet checkpoint's layout."""
+    """MobileNetV2's block, with the parameter names of the ImageNet checkpoint."""
 
     def __init__(self, c_in: int, c_out: int, stride: int, expand: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def _conv_bn(c_in: int, c_out: int, kernel: int, stride: int = 1, groups: int = 
 
 
 class MobileNetV2Features(nn.Module):
-    """The convolutional part of MobileNetV2 up to stride 32, in the names of the ImageNet checkpoint."""
+    """The convolutional part of MobileNetV2 up to stride 32, with the parameter names of the ImageNet checkpoint."""
 
     mean: Tensor
     std: Tensor
@@ -65,7 +65,7 @@ class MobileNetV2Features(nn.Module):
     WIDTHS = (32, 96, 320)
 
     def __init__(self, taps: tuple[int, ...] = TAPS) -> None:
-        """``taps`` are the blocks whose outputs are returned."""
+        """``taps``: numbers of the blocks whose outputs are returned."""
         super().__init__()
         self.taps = taps
         blocks: list[nn.Module] = [_conv_bn(3, 32, 3, 2)]
@@ -80,7 +80,7 @@ class MobileNetV2Features(nn.Module):
         self.register_buffer("std", torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1), persistent=False)
 
     def forward(self, image: Tensor) -> list[Tensor]:
-        """[B, 3, H, W] in [-1, 1] -> feature maps at strides 8, 16 and 32, or after the taps asked for."""
+        """[B, 3, H, W] in [-1, 1] -> feature maps after the taps, by default at strides 8, 16 and 32."""
         x, taps = self.normalised(image), []
         for i, block in enumerate(self.features):
             x = block(x)
@@ -89,28 +89,30 @@ class MobileNetV2Features(nn.Module):
         return taps
 
     def normalised(self, image: Tensor) -> Tensor:
-        """A picture in [-1, 1] as the checkpoint expects it, channels last: on a CPU a quarter faster."""
+        """A picture in [-1, 1], normalised as the checkpoint expects it. Channels last is a quarter faster on a CPU."""
         return (((image + 1) / 2 - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
 
     def train(self, mode: bool = True) -> MobileNetV2Features:
-        """Batch norms keep their ImageNet statistics: results must not depend on who else is in the batch."""
+        """Batch norms keep their ImageNet statistics, so that results do not depend on the batch."""
         return super().train(False)
 
 
 def perceptual(features: MobileNetV2Features, x: Tensor, y: Tensor) -> Tensor:
-    """Distance of channel-normalised MobileNetV2 features at strides 8 and 16 of pictures in [-1, 1]: what LPIPS is
-    where its own backbone is not to be had."""
+    """Perceptual distance of pictures in [-1, 1], a substitute for LPIPS.
+
+    It compares channel-normalised MobileNetV2 features at strides 8 and 16.
+    """
     pairs = zip(features(x)[:2], features(y)[:2], strict=True)
     return torch.stack([(F.normalize(a, dim=1) - F.normalize(b, dim=1)).square().sum(1).mean() for a, b in pairs]).sum()
 
 
 def feature_error(features: MobileNetV2Features, x: Tensor, y: Tensor) -> Tensor:
-    """Mean absolute difference of the same features at all strides, as they are."""
+    """Mean absolute difference of MobileNetV2 features at strides 8, 16 and 32, not normalised."""
     return torch.stack([(a - b).abs().mean() for a, b in zip(features(x), features(y), strict=True)]).mean()
 
 
 class AttributeEncoder(nn.Module):
-    """Faces [B, 3, R, R] in [-1, 1] -> attribute codes [B, n_latents, 256]. Looks at 128 px."""
+    """Faces [B, 3, R, R] in [-1, 1] -> attribute codes [B, n_latents, 256]. The input is reduced to 128 px."""
 
     INPUT = 128
 
@@ -139,7 +141,7 @@ class AttributeEncoder(nn.Module):
 
 
 class PrincipalLatents(nn.Module):
-    """A network that writes latents in whitened principal coordinates of the generator's w."""
+    """Base of networks that express latents in whitened principal coordinates of the generator's w."""
 
     mean: Tensor
     std: Tensor
@@ -161,7 +163,7 @@ class PrincipalLatents(nn.Module):
 
 
 class LatentMapper(PrincipalLatents):
-    """M of equation 2: for each latent, MLP([z, a_i]) -> w_i; two layers, shared by all latents but for a bias each."""
+    """M of equation 2: MLP([z, a_i]) -> w_i for each latent. The layers are shared, biases are not."""
 
     def __init__(self, params: AttributeParams | None = None) -> None:
         p = params or AttributeParams()
@@ -171,22 +173,23 @@ class LatentMapper(PrincipalLatents):
         self.first_attribute = nn.Linear(p.code, p.hidden)
         self.latent_bias = nn.Parameter(torch.zeros(p.n_latents, p.hidden))
         self.second = nn.Linear(p.hidden, p.style)
-        with torch.no_grad():  # a fresh mapper starts at the mean face, faintly
+        with torch.no_grad():  # a fresh mapper starts near the mean face
             self.second.weight.mul_(0.1)
             self.second.bias.zero_()
 
     def forward(self, z: Tensor, a: Tensor) -> Tensor:
         """Unit codes [B, 448] and attribute codes [B, n, 256] -> latents [B, n, 512]."""
-        # a unit code has components near 1/sqrt(448); scaled to unit variance before it is mixed with the attributes
+        # components of a unit code are near 1/sqrt(448) and are scaled to unit variance
         x = self.first_identity(z * z.shape[1] ** 0.5)[:, None] + self.first_attribute(a) + self.latent_bias
         return self.to_w(self.second(F.leaky_relu(x, 0.2)))
 
 
 class IdentityCompensation(nn.Module):
-    """ICL, C of equation 10: a four-layer MLP that corrects a re-embedded code towards the one that was rendered."""
+    """ICL, C of equation 10: a four-layer MLP that corrects a re-embedded code towards the rendered one."""
 
-    def __init__(self, code: int = 448, hidden: int = 512) -> None:
+    def __init__(self, code: int = 448) -> None:
         super().__init__()
+        hidden = 512
         last = nn.Linear(hidden, code)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)

@@ -16,22 +16,22 @@ from anonface.models.graph import Graph
 from anonface.models.hford import HFORD, HFORDParams
 from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import InversionEncoder, InversionParams
-from anonface.models.latent_editing import CODES, READINGS, SHAPED, FaceEditor, LatentEditor
+from anonface.models.latent_editing import CODES, FEATURE_CODES, READINGS, FaceEditor, LatentEditor
 from anonface.models.mobile_stylegan import MappingNetwork
 from anonface.training.data import HELD_OUT
 from anonface.training.ifadit import principal_latents
 from anonface.training.latent_editing import DBAFObjective, EditingObjective, HFORDObjective
-from anonface.training.loop import Objective, Then, step_generator
-from anonface.training.reading import (
+from anonface.training.latent_reader import (
     SIDE,
     LatentReader,
     ReadBank,
     ReadEditing,
     ReaderObjective,
     ReadInversion,
-    attribute_lines,
+    attribute_directions,
     load_read_bank,
 )
+from anonface.training.loop import Objective, Then, step_generator
 
 COUNT, SIZE = HELD_OUT + 32, 16  # faces, and numbers of a code
 
@@ -118,17 +118,17 @@ def test_an_editor_learns_both_stages_through_it(name, bank, reader):
 def test_an_editor_s_lines_tell_how_landmarks_lie():
     rng = torch.Generator().manual_seed(2)
     codes, count = torch.randn(600, CODES, SIZE, generator=rng), 3
-    features = codes[:, SHAPED].flatten(1)
+    features = codes[:, FEATURE_CODES].flatten(1)
     moves = features @ torch.randn(features.shape[1], count, generator=rng)
     mesh = 0.5 + 0.001 * (moves @ torch.randn(count, 936, generator=rng)).unflatten(1, (468, 2))
     identity = torch.randn(600, 448, generator=rng)
-    read = features @ attribute_lines(codes, identity, mesh, READINGS + count).flatten(0, 1)
+    read = features @ attribute_directions(codes, identity, mesh, READINGS + count).flatten(0, 1)
     # what moves the landmarks is read, whatever mix of it a component is
     layout = read[:, READINGS:]
     told = layout @ torch.linalg.lstsq(layout, moves).solution
     assert float((moves - told).square().mean() / moves.square().mean()) < 0.05
-    assert attribute_lines(codes, identity, mesh, READINGS).shape[2] == READINGS
-    few = attribute_lines(codes[:3], identity[:3], mesh[:3], READINGS + count)
+    assert attribute_directions(codes, identity, mesh, READINGS).shape[2] == READINGS
+    few = attribute_directions(codes[:3], identity[:3], mesh[:3], READINGS + count)
     assert few.shape[2] == READINGS + count and not few[..., READINGS + 3 :].any()
 
 

@@ -1,6 +1,6 @@
-"""What public classifiers say of a face: apparent sex, age and ethnicity, as faces are read, not as people are.
+"""Public classifiers of apparent sex, age and ethnicity. They say how a face looks, not who the person is.
 
-Both read FFHQ-aligned faces [B, 3, R, R] in [-1, 1], each in the crop, size and range that it was made for.
+All read FFHQ-aligned faces [B, 3, R, R] in [-1, 1]. Each makes the crop, size and range that it was trained with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anonface.conversion import GraphFile
 from anonface.models.graph import Graph
 
 
-class Apparent(nn.Module):
+class SexAgeClassifier(nn.Module):
     """``faceres``: sex (the logit of "male") and age (years)."""
 
     SIDE = 224  # px, pixels in 0..255
@@ -25,29 +25,29 @@ class Apparent(nn.Module):
     def forward(self, faces: Tensor) -> Tensor:
         """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B, 2]."""
         view = (F.interpolate(faces, (self.SIDE, self.SIDE), mode="bilinear", antialias=True) + 1) * 127.5
-        sex, share = self._network.every(view)  # the latter of each year from 0
-        age = share @ torch.arange(share.shape[1], dtype=share.dtype, device=share.device)
+        sex, years = self._network.all_outputs(view)  # ``years``: the probability of each age, from 0 on
+        age = years @ torch.arange(years.shape[1], dtype=years.dtype, device=years.device)
         return torch.stack([torch.logit(sex[:, 0], eps=1e-3), age], dim=1)
 
 
-class _Gear:
-    """``gear``, of which one output is read. It looks closer, at the face alone."""
+class _GearClassifier:
+    """One output of ``gear``, which is given a tighter crop of the face."""
 
     SIDE = 198  # px, pixels in 0..1
-    BOX = (80, 58, 140)  # top, left, side in a 256-px FFHQ crop: where it errs least
+    BOX = (80, 58, 140)  # top, left, side in a 256-px FFHQ crop: the box with the fewest errors
 
     def __init__(self, classifier: GraphFile, output: int) -> None:
         self._network = Graph(classifier, classifier.outputs[output]).eval()
 
-    def _said(self, faces: Tensor) -> Tensor:
-        """Of FFHQ-aligned faces [B, 3, R, R] in [-1, 1]."""
+    def _probabilities(self, faces: Tensor) -> Tensor:
+        """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B, classes]."""
         top, left, side = (round(v * faces.shape[-1] / 256) for v in self.BOX)
         face = faces[:, :, top : top + side, left : left + side]
         view = (F.interpolate(face, (self.SIDE, self.SIDE), mode="bilinear", antialias=True) + 1) / 2
         return self._network(view)
 
 
-class ApparentSex(_Gear):
+class SexClassifier(_GearClassifier):
     """The probability of "male"."""
 
     def __init__(self, classifier: GraphFile) -> None:
@@ -56,11 +56,11 @@ class ApparentSex(_Gear):
     @torch.inference_mode()
     def __call__(self, faces: Tensor) -> Tensor:
         """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B]."""
-        return self._said(faces)[:, 0]
+        return self._probabilities(faces)[:, 0]
 
 
-class ApparentEthnicity(_Gear):
-    """Probabilities of "white", "black", "Asian", "Indian" and "other"; of one face they are often wrong."""
+class EthnicityClassifier(_GearClassifier):
+    """Probabilities of "white", "black", "Asian", "Indian" and "other". They are often wrong for a single face."""
 
     def __init__(self, classifier: GraphFile) -> None:
         super().__init__(classifier, 2)
@@ -68,4 +68,4 @@ class ApparentEthnicity(_Gear):
     @torch.inference_mode()
     def __call__(self, faces: Tensor) -> Tensor:
         """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B, 5]."""
-        return self._said(faces)
+        return self._probabilities(faces)

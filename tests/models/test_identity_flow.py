@@ -5,9 +5,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from anonface.models.sif import SIF, FlowKey, SecureAffineCoupling, SIFParams, turns_from_normals
+from anonface.models.identity_flow import (
+    FlowKey,
+    SecureAffineCoupling,
+    SecureIdentityFlow,
+    SecureIdentityFlowParams,
+    orthogonal_mixes,
+)
 
-PARAMS = SIFParams(code=68, kept=4, key=16, hidden=32, blocks=3, mix=16)
+PARAMS = SecureIdentityFlowParams(code=68, kept=4, key=16, hidden=32, blocks=3, mix=16)
 
 
 def perturb(module: torch.nn.Module, scale: float = 0.05) -> None:
@@ -18,7 +24,7 @@ def perturb(module: torch.nn.Module, scale: float = 0.05) -> None:
 
 def random_key(count: int, seed: int = 4) -> FlowKey:
     rng = np.random.default_rng(seed)
-    mix = turns_from_normals(rng.standard_normal((count, 4, 16, 16)), np.full(count, -0.1))
+    mix = orthogonal_mixes(rng.standard_normal((count, 4, 16, 16)), np.full(count, -0.1))
     return FlowKey(torch.from_numpy(rng.standard_normal((count, 16))), torch.from_numpy(mix))
 
 
@@ -27,8 +33,8 @@ def random_codes(count: int, seed: int = 5) -> torch.Tensor:
 
 
 @pytest.fixture
-def flow() -> SIF:
-    flow = SIF(PARAMS).double()
+def flow() -> SecureIdentityFlow:
+    flow = SecureIdentityFlow(PARAMS).double()
     perturb(flow)
     return flow
 
@@ -92,7 +98,7 @@ def test_results_do_not_depend_on_the_batch(flow):
 def test_mixes_are_orthogonal_and_turn_every_code_by_the_same_angle():
     rng = np.random.default_rng(1)
     cosines = np.array([0.0, -0.2, 0.1])
-    q = turns_from_normals(rng.standard_normal((3, 200, 8, 8)), cosines)
+    q = orthogonal_mixes(rng.standard_normal((3, 200, 8, 8)), cosines)
     assert np.abs(q @ np.swapaxes(q, -1, -2) - np.eye(8)).max() < 1e-12
     z = rng.standard_normal((3, 200, 8))
     turned = np.einsum("bgi,bgij->bgj", z, q)
@@ -103,5 +109,5 @@ def test_mixes_are_orthogonal_and_turn_every_code_by_the_same_angle():
 
 def test_a_flow_at_rest_turns_and_a_moved_one_does_more(flow):
     z, key = random_codes(5), random_key(5)
-    assert torch.allclose(SIF(PARAMS).double()(z, key), flow.turned(z, key))
-    assert (flow(z, key) - flow.turned(z, key)).norm(dim=1).min() > 0.1
+    assert torch.allclose(SecureIdentityFlow(PARAMS).double()(z, key), flow.mixed_only(z, key))
+    assert (flow(z, key) - flow.mixed_only(z, key)).norm(dim=1).min() > 0.1

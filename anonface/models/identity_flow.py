@@ -3,16 +3,16 @@
     z'' = T(z, s),   z = T^-1(z'', s)                                                            (equation 3)
 
 T is a keyed orthogonal mix followed by N secure affine coupling blocks (equations 5-8). The mix is drawn from the key's
-own stream, so that two keys are unrelated whatever training did to the blocks; the blocks, conditioned on the key
-vector k, bring mixed codes to where faces are. Under no key does the mix leave a code near itself: it turns all codes
-by one angle, near a right one, which is the key's own too, so that no angle gives the person away.
+own stream, so two keys are unrelated whatever the blocks have learned. The blocks are conditioned on the key vector k.
+They move mixed codes to where codes of faces lie. The mix rotates all codes by one angle, which is part of the key and
+near 90 degrees. So no key leaves a code near itself, and the angle says nothing about the person.
 
-The code's first coordinates say the apparent sex, age and skin tone. They are conditions, not secrets: the flow leaves
-them as they are, or mirrors those that the user set free, and moves the rest of the code on the sphere that is left.
+The first coordinates of a code hold the apparent sex, age and skin tone. They are conditions, not secrets. The flow
+keeps them, or mirrors those that the user set free, and moves the other coordinates on the remaining sphere.
 
-A code is a direction only, since whoever re-embeds a face gets a unit vector back. So every block is built to be
-homogeneous, T(r z) = r T(z): its functions see the other half's direction, and what they add grows with that half's
-length. Then normalising T's result loses nothing, and the inverse stays exact on the sphere.
+A re-embedded face gives a unit vector, so only the direction of a code counts. Therefore every block is homogeneous,
+T(r z) = r T(z): its functions read the direction of the other half, and their offsets are scaled by that half's length.
+So normalising the result of T loses nothing, and the inverse is exact on the sphere.
 """
 
 from __future__ import annotations
@@ -26,12 +26,19 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class SIFParams:
-    """``kept`` coordinates come first in a code and are conditions; the rest is keyed.
+class SecureIdentityFlowParams:
+    """Sizes of the flow.
 
-    ``gain`` is the constant that multiplies a(.). ``mix`` is the side of the blocks of the keyed orthogonal mix, even,
-    and divides the keyed coordinates: small blocks leave the spectrum of codes, sorted by variance, as it is.
-    ``cosines`` bounds the cosine of a keyed code before and after a mix.
+    Attributes:
+        code: width of a code.
+        kept: the number of its first coordinates that are conditions; the others are keyed.
+        key: width of the key vector k.
+        hidden: width of the blocks' perceptrons.
+        blocks: number of coupling blocks.
+        gain: the constant that multiplies a(.).
+        mix: side of the diagonal blocks of the orthogonal mix. It is even and divides the number of keyed coordinates.
+            Small blocks preserve the spectrum of codes, which are sorted by variance.
+        cosines: bounds of the cosine between a keyed code before and after the mix.
     """
 
     code: int = 448
@@ -55,12 +62,12 @@ class SIFParams:
 
 @dataclass(frozen=True)
 class FlowKey:
-    """What one key means to the flow, for a batch.
+    """The keys of a batch, as the flow needs them.
 
     Attributes:
         k: [B, 512] (equation 4).
         mix: [B, 17, 26, 26], orthogonal.
-        mirror: [B, 6] of +1 and -1, or None: which of the kept coordinates it mirrors, none by default.
+        mirror: [B, 6] of +1 and -1, where -1 mirrors a kept coordinate. None mirrors none.
     """
 
     k: Tensor
@@ -71,16 +78,17 @@ class FlowKey:
         return FlowKey(self.k[index], self.mix[index], None if self.mirror is None else self.mirror[index])
 
 
-def turns_from_normals(normals: np.ndarray, cosines: np.ndarray) -> np.ndarray:
+def orthogonal_mixes(normals: np.ndarray, cosines: np.ndarray) -> np.ndarray:
     """Random orthogonal Q, [B, blocks, n, n] for even n, with z^T Q z = c |z|^2 for every z.
 
-    Q = c I + sqrt(1 - c^2) O^T J O, where J swaps the two halves of a vector and negates one, so that J z is orthogonal
-    to z, and O is Haar-distributed. A Haar-distributed Q would do as much on average only, and leave one code in many
-    near itself.
+    Q = c I + sqrt(1 - c^2) O^T J O, where O is Haar-distributed and J swaps the two halves of a vector and negates one,
+    so that J z is orthogonal to z. A Haar-distributed Q would reach this cosine only on average, and would leave some
+    codes near themselves.
 
     Args:
-        normals: standard normals of that shape. O is Q of their QR decomposition, with the signs of R's diagonal moved
-            into it (Mezzadri 2007), in float64, so that it is the same wherever it is computed, to within rounding.
+        normals: standard normals of the result's shape. O is the Q of their QR decomposition, with the signs of R's
+            diagonal moved into it (Mezzadri 2007). It is computed in float64, so that it is the same on every machine
+            to within rounding.
         cosines: c of each key, [B].
     """
     o, r = np.linalg.qr(normals.astype(np.float64))
@@ -100,7 +108,7 @@ def _mlp(c_in: int, hidden: int, c_out: int) -> nn.Sequential:
 
 
 def _context(half: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """A half's length [B, 1], and what the functions see: its direction (components of unit variance) beside k."""
+    """The length [B, 1] of a half, and the blocks' input: its direction (components of unit variance) beside k."""
     length = half.norm(dim=1, keepdim=True).clamp_min(1e-12)
     return length, torch.cat([half / length * half.shape[1] ** 0.5, k], dim=1)
 
@@ -108,19 +116,19 @@ def _context(half: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 class SecureAffineCoupling(nn.Module):
     """One block: both halves are updated, each by functions of the other half and the key vector."""
 
-    def __init__(self, params: SIFParams) -> None:
+    def __init__(self, params: SecureIdentityFlowParams) -> None:
         super().__init__()
         half = params.keyed // 2
         self.omega, self.phi, self.rho, self.eta = (_mlp(half + params.key, params.hidden, half) for _ in range(4))
         self.gain = params.gain
 
     def _a(self, x: Tensor) -> Tensor:
-        """a(.): a sigmoid times a constant, centred, so that a block at rest neither grows nor shrinks."""
+        """a(.): a scaled sigmoid, centred so that a fresh block does not change lengths."""
         return self.gain * (2 * torch.sigmoid(x) - 1)
 
     def forward(self, z: Tensor, k: Tensor) -> Tensor:
         """Keyed coordinates [B, 442], k [B, 512] -> [B, 442]; equations 5 and 6."""
-        z1, z2 = z[:, 0::2], z[:, 1::2]  # codes are sorted by variance: alternate, so that the halves weigh the same
+        z1, z2 = z[:, 0::2], z[:, 1::2]  # codes are sorted by variance: alternating gives both halves the same weight
         length, context = _context(z1, k)
         z2 = z2 * torch.exp(self._a(self.omega(context))) + length * self.phi(context)
         length, context = _context(z2, k)
@@ -137,33 +145,33 @@ class SecureAffineCoupling(nn.Module):
         return torch.stack([z1, z2], dim=2).flatten(1)
 
 
-class SIF(nn.Module):
+class SecureIdentityFlow(nn.Module):
     """The flow on unit codes. ``forward`` and ``inverse`` map [B, 448] of unit length to [B, 448] of unit length."""
 
     key_mean: Tensor
     key_scale: Tensor
     neutral: Tensor
 
-    def __init__(self, params: SIFParams | None = None) -> None:
+    def __init__(self, params: SecureIdentityFlowParams | None = None) -> None:
         super().__init__()
-        p = self.params = params or SIFParams()
+        p = self.params = params or SecureIdentityFlowParams()
         self.coupling = nn.ModuleList(SecureAffineCoupling(p) for _ in range(p.blocks))
-        # k comes as a style code; these bring it to zero mean and unit variance
+        # k is a style; these normalise it to zero mean and unit variance
         self.register_buffer("key_mean", torch.zeros(p.key))
         self.register_buffer("key_scale", torch.ones(p.key))
-        self.register_buffer("neutral", torch.zeros(p.kept))  # about which kept coordinates are mirrored
+        self.register_buffer("neutral", torch.zeros(p.kept))  # the centre of mirroring
 
     def forward(self, z: Tensor, key: FlowKey) -> Tensor:
         kept, keyed = self._split(z)
         return self._join(self._conditions(kept, key), self._through(self._rotate(keyed, key.mix), key.k))
 
     def inverse(self, z: Tensor, key: FlowKey) -> Tensor:
-        """T^-1, exact: the blocks' inverse of a direction is a direction, and a mirror is its own inverse."""
+        """T^-1, exact: the blocks are homogeneous, and mirroring is its own inverse."""
         kept, keyed = self._split(z)
         return self._join(self._conditions(kept, key), self._rotate(self._back(keyed, key.k), key.mix.mT))
 
-    def turned(self, z: Tensor, key: FlowKey) -> Tensor:
-        """What :meth:`forward` would return with its couplings at rest."""
+    def mixed_only(self, z: Tensor, key: FlowKey) -> Tensor:
+        """The result of :meth:`forward` without the coupling blocks."""
         kept, keyed = self._split(z)
         return self._join(self._conditions(kept, key), self._rotate(keyed, key.mix))
 
@@ -171,7 +179,7 @@ class SIF(nn.Module):
         return z[:, : self.params.kept], F.normalize(z[:, self.params.kept :], dim=1)
 
     def _join(self, kept: Tensor, direction: Tensor) -> Tensor:
-        """The unit code with these conditions, whose keyed part points this way."""
+        """The unit code with these conditions and this direction of the keyed part."""
         length = (1 - kept.square().sum(1, keepdim=True)).clamp_min(1e-6).sqrt()
         return torch.cat([kept, length * F.normalize(direction, dim=1)], dim=1)
 

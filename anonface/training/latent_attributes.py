@@ -23,10 +23,10 @@ from anonface.backends.recognizer import frames
 from anonface.backends.refine import expression
 from anonface.backends.tones import LIFT
 from anonface.faces.blend import composite
-from anonface.models.census import MARKS, WIDTHS, WORN, Census
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
 from anonface.models.inversion import CODE_OF_LATENT
+from anonface.models.latent_attributes import SALIENT, WIDTHS, WORN, LatentAttributes
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import drawn_rows, row_generator
 
@@ -43,7 +43,7 @@ LENSES = (0.16, 0.86, 0.19, 0.81)  # top, bottom, left, right of where glasses a
 
 
 @dataclass(frozen=True)
-class People:
+class AttributeSamples:
     """Styles [N, 512] of drawn people, their codes' kept coordinates [N, 6], sex and age by a classifier [N, 2],
     landmarks [N, 936], light across the face [N, 16], what the picture is like [N, 7] and what they wear [N, 3]."""
 
@@ -56,7 +56,7 @@ class People:
     worn: Tensor
 
 
-def load_people(
+def load_attribute_samples(
     file: Path,
     generator: MobileStyleGAN,
     mapping: MappingNetwork,
@@ -64,7 +64,7 @@ def load_people(
     count: int,
     seed: int = 11,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> People:
+) -> AttributeSamples:
     """The people in ``file``, drawn first where the file is missing or holds fewer than ``count``."""
 
     @torch.inference_mode()
@@ -82,10 +82,10 @@ def load_people(
             "picture": picture(faces, mesh),
         }
 
-    return People(**drawn_rows(file, count, draw, SAVED_EVERY, progress))
+    return AttributeSamples(**drawn_rows(file, count, draw, SAVED_EVERY, progress))
 
 
-def seen_change(
+def recognition_gradients(
     styles: Tensor,
     generator: MobileStyleGAN,
     eyes: Eyes,
@@ -169,11 +169,13 @@ def _hull(points: Tensor, side: int) -> Tensor:
     return torch.from_numpy(inside)
 
 
-def take_census(people: People, changes: Tensor, share: float = 0.1) -> tuple[Census, Tensor]:
+def fit_latent_attributes(
+    people: AttributeSamples, changes: Tensor, share: float = 0.1
+) -> tuple[LatentAttributes, Tensor]:
     """The census that people teach, and what share of each reading's variance is told of styles held out.
 
     Args:
-        changes: gradients [n, 512], as :func:`seen_change` has them.
+        changes: gradients [n, 512], as :func:`recognition_gradients` has them.
         share: of the ridge, in variances of a whitened coordinate of styles.
     """
     styles, parts = people.styles.double(), [people.kept, people.apparent]
@@ -191,7 +193,7 @@ def take_census(people: People, changes: Tensor, share: float = 0.1) -> tuple[Ce
     missed = y[~learned] - x[~learned] @ ridge(x[learned], y[learned], share)
     slopes = ridge(x, y, share)
 
-    census = Census()
+    census = LatentAttributes()
     census.mean.copy_(mean)
     census.slopes.copy_(turn / scale @ slopes)
     census.moves.copy_(torch.linalg.pinv(slopes) @ (turn * scale).T)
@@ -199,7 +201,7 @@ def take_census(people: People, changes: Tensor, share: float = 0.1) -> tuple[Ce
     census.spread.copy_(spread)
     felt = changes.double() @ turn * scale  # of a whitened coordinate
     strengths, directions = torch.linalg.eigh(felt.T @ felt)
-    strongest = directions.flip(1)[:, :MARKS] * (strengths.flip(0)[:MARKS] / strengths.sum()).sqrt()
+    strongest = directions.flip(1)[:, :SALIENT] * (strengths.flip(0)[:SALIENT] / strengths.sum()).sqrt()
     census.marks.copy_(turn / scale @ strongest)
     return census, 1 - missed.square().sum(0) / y[~learned].square().sum(0)
 

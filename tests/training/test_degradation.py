@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from anonface.training import spoiling
-from anonface.training.spoiling import FAULTS, spoilt
+from anonface.training import degradation
+from anonface.training.degradation import FAULTS, spoilt
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +40,15 @@ def test_without_a_face_nothing_is_spoilt(pictures, masks):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.strip("_"))
 def test_every_fault_changes_a_picture(fault, pictures, masks, monkeypatch):
-    monkeypatch.setattr(spoiling, "FAULTS", (fault,))
-    monkeypatch.setattr(spoiling, "RIMMED", 0)
+    monkeypatch.setattr(degradation, "FAULTS", (fault,))
+    monkeypatch.setattr(degradation, "RIMMED", 0)
     whole, others = pictures
     worse, where = spoilt(whole, others, masks, torch.Generator().manual_seed(3))
     assert bool(((worse - whole).abs().amax((1, 2, 3)) > 0.03).all()) and 0 < float(where.mean()) < 0.2
 
 
 def test_rims_go_round_both_eyes_and_leave_them_free():
-    rims, about = spoiling._rims(256, torch.Generator().manual_seed(2))
+    rims, about = degradation._rims(256, torch.Generator().manual_seed(2))
     for eye in (98, 158):
         assert float(rims[0, 123, eye]) < 0.01 and float(rims[0, 90:160, eye].max()) > 0.3
     assert bool((about >= rims - 1e-6).all()) and float(about.mean()) > 2 * float(rims.mean())

@@ -3,7 +3,7 @@
 import torch
 
 from anonface import weights
-from anonface.models.critic import Critic, within
+from anonface.models.realism_critic import RealismCritic, within
 
 
 def test_a_mask_says_where_it_counts():
@@ -14,7 +14,7 @@ def test_a_mask_says_where_it_counts():
 
 
 def test_any_size_is_looked_at_and_each_face_alone():
-    critic = Critic().eval()
+    critic = RealismCritic().eval()
     weights.load(critic, "critic")
     faces = torch.rand(3, 3, 512, 512, generator=torch.Generator().manual_seed(1)) * 2 - 1
     with torch.inference_mode():
@@ -23,10 +23,10 @@ def test_any_size_is_looked_at_and_each_face_alone():
 
 
 def test_members_have_learned_apart_and_have_as_much_to_say_together():
-    critic = Critic().eval()
+    critic = RealismCritic().eval()
     weights.load(critic, "critic")
     faces = torch.rand(2, 3, 256, 256, generator=torch.Generator().manual_seed(2)) * 2 - 1
     with torch.inference_mode():
-        one, other = (critic(faces, member) for member in range(Critic.MEMBERS))
+        one, other = (critic(faces, member) for member in range(RealismCritic.MEMBERS))
         assert torch.allclose(critic(faces), (one + other) / 2, atol=1e-5)
     assert float((one - other).abs().mean()) > 0.1

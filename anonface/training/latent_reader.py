@@ -20,9 +20,9 @@ from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
 from anonface.backends.latent_editing import ENCODER
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import InversionEncoder
-from anonface.models.latent_editing import CODES, HELD, SHAPED, cast
+from anonface.models.latent_editing import CODES, FEATURE_CODES, READ_COORDINATES, key_identity
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
-from anonface.training.adversarial import contest
+from anonface.training.adversarial import adversarial_losses
 from anonface.training.data import (
     HELD_OUT,
     draw_latents,
@@ -149,7 +149,7 @@ class LatentReader(nn.Module):
         )
 
 
-def misread(told: Readings, bank: ReadBank, index: Tensor) -> dict[str, Tensor]:
+def reading_losses(told: Readings, bank: ReadBank, index: Tensor) -> dict[str, Tensor]:
     """How far readings are from what is known of these faces."""
     return {
         "identity": theta_minus(told.identity, bank.identity[index]),
@@ -174,12 +174,14 @@ class ReaderObjective(Objective):
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         index = self.bank.draw(self.batch, rng)
         codes = self.bank.codes[index].float()
-        losses = misread(self.reader(codes + self.NOISE * torch.randn(codes.shape, generator=rng)), self.bank, index)
+        losses = reading_losses(
+            self.reader(codes + self.NOISE * torch.randn(codes.shape, generator=rng)), self.bank, index
+        )
         if step % 50 == 0:
             self.reader.eval()
             held = torch.arange(len(self.bank.images) - HELD_OUT, len(self.bank.images))
             with torch.no_grad():
-                unseen = misread(self.reader(self.bank.codes[held].float()), self.bank, held)
+                unseen = reading_losses(self.reader(self.bank.codes[held].float()), self.bank, held)
             self.reader.train()
             self._unseen = {f"_unseen {name}": value for name, value in unseen.items()}
         return {**losses, **self._unseen}
@@ -209,11 +211,11 @@ class ReadInversion(Objective):
         told = self.encoder.to_w(codes) - self.encoder.to_w(self.bank.codes[index].float())
         return {
             "codes": 2 * told.square().mean() / self.encoder.std.square().mean(),  # share of variance left open
-            **misread(self.reader(codes), self.bank, index),
+            **reading_losses(self.reader(codes), self.bank, index),
         }
 
 
-class CodeJudge(nn.Module):
+class CodeDiscriminator(nn.Module):
     """A discriminator of codes [B, 14, 512] -> [B]; of each the first ``components`` coordinates count."""
 
     def __init__(self, components: int = 96, hidden: int = 512) -> None:
@@ -229,7 +231,7 @@ class CodeJudge(nn.Module):
         return self.layers(codes[..., : self.components].flatten(1))[:, 0]
 
 
-def linear_readings(codes: Tensor, wanted: Tensor, ridge: float = 300.0) -> Tensor:
+def fit_linear_readings(codes: Tensor, wanted: Tensor, ridge: float = 300.0) -> Tensor:
     """What reads numbers [N, n] off latents [N, k, C], by ridge regression: [k * C + 1, n].
 
     Sex, age and tone lie along lines of latents; a deep reader of so few faces finds them less surely.
@@ -239,15 +241,15 @@ def linear_readings(codes: Tensor, wanted: Tensor, ridge: float = 300.0) -> Tens
     return torch.linalg.solve(told.T @ told + weight, told.T @ wanted.double()).float()
 
 
-def attribute_lines(codes: Tensor, identity: Tensor, mesh: Tensor, count: int) -> Tensor:
+def attribute_directions(codes: Tensor, identity: Tensor, mesh: Tensor, count: int) -> Tensor:
     """An editor's ``readings``, so many: of latents [N, 14, 512] and what their faces show; 0 past what they tell."""
     known = torch.cat([identity[:, :KEPT], mouth(mesh)], dim=1)
     points = mesh.flatten(1) - mesh.flatten(1).mean(0)
     layout, _, _ = torch.linalg.svd(points, full_matrices=False)  # principal components
     layout = LAYOUT_SPREAD * len(mesh) ** 0.5 * layout[:, : count - known.shape[1]]
     shown = torch.cat([known, layout], dim=1)
-    some = codes[:, SHAPED, :HELD]
-    lines = linear_readings(some, F.pad(shown, (0, count - shown.shape[1])))  # few faces have few components
+    some = codes[:, FEATURE_CODES, :READ_COORDINATES]
+    lines = fit_linear_readings(some, F.pad(shown, (0, count - shown.shape[1])))  # few faces have few components
     return lines[:-1].unflatten(0, some.shape[1:])
 
 
@@ -274,12 +276,12 @@ class ReadEditing(Objective):
         self.editing, self.reader, self.bank, self.codes, self.batch = editing, reader, bank, codes, batch
         reader.train().requires_grad_(False)  # with drop-out, so that none of its habits is played to
         self.components = min(reader.components, codes.shape[2])
-        self.judge = CodeJudge(self.components).to(codes.device)
+        self.judge = CodeDiscriminator(self.components).to(codes.device)
         learnt = slice(0, len(codes) - HELD_OUT)
-        self.conditions = linear_readings(codes[learnt, :, : self.components], bank.identity[learnt, :KEPT])
+        self.conditions = fit_linear_readings(codes[learnt, :, : self.components], bank.identity[learnt, :KEPT])
         editor = editing.networks.editor
         known = codes[learnt], bank.identity[learnt], bank.mesh[learnt]
-        editor.readings.copy_(attribute_lines(*known, count=editor.readings.shape[2]))
+        editor.readings.copy_(attribute_directions(*known, count=editor.readings.shape[2]))
 
     def modules(self) -> dict[str, nn.Module]:
         return {**self.editing.modules(), f"{self.editing.name}-codes": self.judge}
@@ -300,7 +302,7 @@ class ReadEditing(Objective):
         right, false = (networks.edit(encoded, k) for k in (key, wrong))  # (DBAF 21-23)
         looks = [self.reader(made) for made in (mixed, hidden, again, right, false)]
         with torch.no_grad():
-            led = torch.cat([cast(codes, key), cast(codes, second), cast(encoded, wrong)])
+            led = torch.cat([key_identity(codes, key), key_identity(codes, second), key_identity(encoded, wrong)])
             people = self.reader(led).identity
         strangers = [looks[i].identity for i in (1, 2, 4)]
         own = shown.identity
@@ -308,7 +310,7 @@ class ReadEditing(Objective):
         made = torch.cat([mixed, hidden, again, right, false])
         strange = torch.cat([hidden, again, false])
         kept = self._conditions(strange) - self._conditions(codes).repeat(3, 1)
-        judged = contest(self.judge, codes, strange, penalty=R1)
+        judged = adversarial_losses(self.judge, codes, strange, penalty=R1)
         return {
             "contrast": torch.cat([from_giver - editing.NEAR, editing.FAR - from_own]).clamp_min(0).mean(),
             "different": 2 * torch.stack([theta_plus(own, x) for x in strangers]).mean(),
