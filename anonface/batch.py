@@ -86,7 +86,12 @@ _EXPECTED = {"anonymize": "", "recover": "anon"}
 _FIELDS = ("stem", "suffix", "mark", "ext")
 DEFAULT_NAME = "{stem}.{mark}{ext}"
 OUT_OF_MEMORY = "out of memory"
-_OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory|insufficient memory", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|can(no|')t allocate( memory)?|not enough memory|insufficient memory", re.IGNORECASE
+)
+_NOT_LOADED = re.compile(
+    r"failed to map segment|can't start new thread|resource temporarily unavailable", re.IGNORECASE
+)
 
 
 # --- One photo -------------------------------------------------------------------------------------------------------
@@ -1218,8 +1223,12 @@ def explained(error: Exception) -> AnonfaceError:
     if isinstance(error, AnonfaceError):
         return error
     text = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
+    if _NOT_LOADED.search(text):
         known: AnonfaceError = DeviceError(
+            f"{OUT_OF_MEMORY}: {text}", "let this process take more memory and threads (see `ulimit -a`)"
+        )
+    elif isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
+        known = DeviceError(
             OUT_OF_MEMORY, "lower --batch-size, refuse large photos with --max-pixels, or choose --device cpu"
         )
     else:

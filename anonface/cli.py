@@ -7,6 +7,7 @@ made where they are used, so that help, ``keygen`` and ``inspect`` start at once
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import sys
@@ -14,11 +15,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 
 import typer
 
@@ -26,6 +27,7 @@ from anonface import signals
 from anonface.errors import (
     AnonfaceError,
     ContainerError,
+    DeviceError,
     ImageError,
     KeyFileError,
     LimitError,
@@ -34,6 +36,7 @@ from anonface.errors import (
     UsageError,
     WrongKeyError,
 )
+from anonface.streams import Stdout, open_standard_streams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,6 +61,7 @@ ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
 SECONDS_BETWEEN_LOSSES = 10.0
 SHEET_CELL = 384  # px
+LEAST_MEMORY = 2 << 30  # bytes of addresses, of which a part is ever used
 MOST_FOLDERS = 4  # named of those that a search skips
 ATTRIBUTES = ("sex", "age", "tone")  # which the key leaves alone unless told otherwise; models.identity's CONDITIONS
 EFFORTS = {"fast": 0, "balanced": 20, "best": 40}  # refinement steps
@@ -189,9 +193,14 @@ class Session:
 
 
 def main() -> None:
-    """Entry point of the ``anonface`` command."""
-    signals.listen()
-    sys.exit(run(sys.argv[1:]))
+    """The ``anonface`` command, once it is loaded; :mod:`anonface.__main__` is where it is entered."""
+    try:
+        signals.listen()
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = _end(signals.exit_code() or INTERRUPTED, Session(as_json="--json" in sys.argv))
+    signals.end_at_once()
+    sys.exit(code)
 
 
 def run(args: Sequence[str]) -> int:
@@ -203,11 +212,26 @@ def run(args: Sequence[str]) -> int:
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     _forbid_core_dumps()
     session = Session(as_json="--json" in args)
-    command = typer.main.get_command(app)
+    open_standard_streams()
+    before, sys.stdout = sys.stdout, cast(TextIO, output := Stdout(sys.stdout))
+    try:
+        with _notes_said():
+            code = _end_of(list(args) or ["--help"], session)
+    finally:
+        sys.stdout = before
+    if failure := output.failure():
+        _complain(failure, session)
+        return code or failure.exit_code
+    return code
+
+
+def _end_of(args: list[str], session: Session) -> int:
+    """The exit code of a command line, when all is said about it."""
     failure: AnonfaceError
     try:
-        code: int = command.main(list(args) or ["--help"], "anonface", standalone_mode=False, obj=session) or 0
+        code = _command(args, session)
         if code in ENDED_BY:
+            code = signals.exit_code() or code  # typer takes either signal for an interrupt
             _say(f"anonface: {ENDED_BY[code]}")
         return code
     except (typer.Abort, KeyboardInterrupt):
@@ -226,12 +250,59 @@ def run(args: Sequence[str]) -> int:
     return failure.exit_code
 
 
+def _command(args: list[str], session: Session) -> int:
+    """Do what is asked, in a folder that is there: what libraries make of one that is gone is nobody's to read."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError(f"the working directory is gone: {error.strerror}", "cd to a folder that is there") from None
+    code: int = typer.main.get_command(app).main(args, "anonface", standalone_mode=False, obj=session) or 0
+    return code
+
+
 def _end(code: int, session: Session) -> int:
     """Say that a signal ended the command, whatever it was doing."""
     _say(f"anonface: {ENDED_BY[code]}")
     if session.as_json:
         _print_json({"exit": code, "error": _ended_json(code)})
     return code
+
+
+class _Notes(logging.Handler):
+    """Says what rooms without a voice of their own have to tell."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(f"anonface: {'note' if record.levelno < logging.WARNING else 'warning'}: {record.getMessage()}")
+
+
+@contextmanager
+def _notes_said() -> Iterator[None]:
+    logger, handler = logging.getLogger("anonface"), _Notes()
+    logger.addHandler(handler)
+    before, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
+
+
+def _check_memory_limit() -> None:
+    """Below some limits the libraries of the networks do not fail, but crash.
+
+    Raises:
+        DeviceError: this process may not take as much as they need.
+    """
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:
+        raise DeviceError(
+            f"out of memory: this process may take {limit >> 20} MiB, the networks need {LEAST_MEMORY >> 20}",
+            "raise the limit, see `ulimit -v`",
+        )
 
 
 def _forbid_core_dumps() -> None:
@@ -579,6 +650,7 @@ def recover(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    quality: Quality = None,
     free: Free = None,
     keep: Keep = None,
     model: Model = None,
@@ -630,7 +702,14 @@ def recover(
         "max_pixels": max_pixels,
         "spared": spared,
     }
-    engine = EngineSettings(backend or "", device, detector, parser, refine, batch_size, keep_faces, max_pixels, own)
+    effort = _effort(refine, quality)
+    if stateless and effort is None and backend in (None, "ifadit"):
+        steps_taken = EFFORTS["balanced"]
+        _say(
+            f"anonface: note: recovered with {steps_taken} steps, as --quality balanced is; photos made with --quality "
+            "fast come back with --quality fast, in a fraction of the time"
+        )
+    engine = EngineSettings(backend or "", device, detector, parser, effort, batch_size, keep_faces, max_pixels, own)
     order = Order(overwrite, skip_existing, False, resume, report, runs_on, workers)
     return _do(ctx, jobs, _recovering, keys, engine, options, order)[0]
 
@@ -797,6 +876,7 @@ class LazyEngine:
         s = self._settings
         backend = s.backend or recorded
         if backend not in self._engines:
+            _check_memory_limit()
             from anonface.pipeline import Engine
 
             if backend == "ifadit":
@@ -955,8 +1035,10 @@ def _do(
     reached = {outcome.job.source for outcome in outcomes}
     outcomes += [batch.Outcome(job, "not reached") for job in jobs if job.source not in reached]
     complete = not (code or fatal or any(outcome.error for outcome in outcomes))
-    if journal and complete:
+    if journal and (complete or not (begun or any(outcome.state in batch.WRITTEN for outcome in outcomes))):
         journal.remove()
+    elif file and journal and file.exists():
+        _say(f"anonface: note: {file} remembers this run until the same command is through; it may be deleted")
     if len(jobs) > 1:
         rest = any(_may_fare_better(outcome, order.overwrite) for outcome in outcomes)
         if journal and rest and any(outcome.state in batch.WRITTEN for outcome in outcomes):
@@ -1155,8 +1237,8 @@ _FATES = {
 def _tally(fates: Sequence[tuple[str, str]]) -> str:
     """Such as "3 faces: 2 replaced, 1 left unchanged (not among --faces)"."""
     reasons: dict[str, dict[str, None]] = {}
-    for word, reason in fates:
-        reasons.setdefault(word, {})[reason] = None
+    for word, why_so in fates:
+        reasons.setdefault(word, {})[why_so] = None
     why = {word: "; ".join(filter(None, given)) for word, given in reasons.items()}
     said = {word: f"{word} ({why[word]})" if why[word] else word for word in reasons}
     faces, number = _count(len(fates), "face"), Counter(word for word, _ in fates)
@@ -1202,8 +1284,8 @@ def _sum_up(outcomes: Sequence[Outcome], seconds: float, fatal: AnonfaceError | 
         _say(f"{'exit':>4}  {'photo':{width}}  reason")
         for outcome in failures:
             assert outcome.error
-            reason = _without_name(outcome.error, outcome.job.source)
-            _say(f"{outcome.error.exit_code:4}  {_shown(outcome.job.source):{width}}  {reason}")
+            why = _without_name(outcome.error, outcome.job.source)
+            _say(f"{outcome.error.exit_code:4}  {_shown(outcome.job.source):{width}}  {why}")
 
 
 @app.command()
@@ -1324,6 +1406,7 @@ def compare(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    quality: Quality = None,
     free: Free = None,
     keep: Keep = None,
     model: Model = None,
@@ -1339,6 +1422,7 @@ def compare(
     from anonface import batch
 
     _check_options(overwrite, False, offline)
+    effort = _effort(refine, quality)
     if output.suffix.lower() != ".png":
         raise UsageError(f"the sheet {output} must be a .png")
     from anonface.evaluation.sheet import COLUMNS, beside, versions
@@ -1354,7 +1438,7 @@ def compare(
     _passed_over(ctx)
     key = keys.secret().under(keys.fresh())
     second = Key.generate()
-    settings = EngineSettings(backend, device, detector, parser, refine, own=own)
+    settings = EngineSettings(backend, device, detector, parser, effort, own=own)
     engine, others = LazyEngine(settings), _backends_beside(settings, rivals)
     columns: Sequence[str] = COLUMNS
     if rivals is not None:
@@ -1544,6 +1628,7 @@ def evaluate(
     from anonface.paths import Output, refuse_conflicts
 
     _check_options(False, False, offline)
+    effort = _effort(refine, quality)
     if beside is not None and (
         journal or sheet or part != "1/1" or attacks not in (None, "none") or attack_keys or recover_on
     ):
@@ -1615,7 +1700,7 @@ def evaluate(
             device,
             detector,
             parser,
-            _effort(refine, quality),
+            effort,
             own=own,
         )
         if beside is not None:
@@ -1799,6 +1884,7 @@ def audit(
     detector: Detector = "yunet",
     parser: Parser = "trained",
     refine: Refine = None,
+    quality: Quality = None,
     free: Free = None,
     keep: Keep = None,
     model: Model = None,
@@ -1817,6 +1903,7 @@ def audit(
     from anonface.paths import Output, refuse_conflicts
 
     _check_options(False, False, offline)
+    effort = _effort(refine, quality)
     own = _own_settings(free, keep, model, transform, steps)
     if report:
         read = [*_photos_in(folder, "a photo of the folder"), *KeySource(key_file, None, False).files()]
@@ -1838,7 +1925,7 @@ def audit(
     judges = Judges()
     with _progress("originals", 0) as advance:
         gallery = choose(folder, judges, sizes, seed, lambda done, total: advance(done, "", total))
-    engine = LazyEngine(EngineSettings(backend, device, detector, parser, refine, own=own))()
+    engine = LazyEngine(EngineSettings(backend, device, detector, parser, effort, own=own))()
     with tempfile.TemporaryDirectory(prefix="anonface-") as work, _progress("attacks", len(wanted)) as advance:
         names = {attack.name: number for number, attack in enumerate(wanted)}
         subject = Subject(
@@ -2089,7 +2176,8 @@ def _shown(value: object) -> str:
 
 
 def _say(text: str) -> None:
-    print(_shown(text), file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # results are what counts, whoever listens
+        print(_shown(text), file=sys.stderr, flush=True)
 
 
 def _print_json(result: object) -> None:
@@ -2108,6 +2196,8 @@ def _ended_json(code: int) -> dict[str, Any]:
 
 def _complain(error: AnonfaceError, session: Session, about: Path | None = None) -> None:
     """The error line, after the file it is about unless the message names it, and the hint."""
+    if isinstance(error.__cause__, BrokenPipeError):
+        return  # whoever read has heard enough
     named = about is None or str(about) in error.message or repr(str(about)) in error.message
     subject = "" if named else f"{about}: "
     _say(f"anonface: error: {subject}{error.message}")

@@ -7,7 +7,10 @@ a signal was received; what is raised afterwards is its doing.
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 _received = 0
@@ -15,9 +18,18 @@ _received = 0
 
 def listen() -> None:
     """Heed both from now on; where SIGINT is ignored, as in jobs in the background, it stays so."""
-    signal.signal(signal.SIGTERM, _receive)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _receive)
+    _answer(_receive)
+
+
+def end_at_once() -> None:
+    """As long as nothing is begun, or all is done, both end the process with one line and nothing to tidy up."""
+    _answer(_end)
+
+
+def _answer(handler: Callable[[int, FrameType | None], None]) -> None:
+    signal.signal(signal.SIGTERM, handler)
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _receive, _end):
+        signal.signal(signal.SIGINT, handler)
 
 
 def exit_code() -> int:
@@ -33,6 +45,12 @@ def heed() -> None:
     """
     if _received:
         raise KeyboardInterrupt
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    with suppress(OSError):
+        os.write(2, b"anonface: interrupted\n" if number == signal.SIGINT else b"anonface: terminated\n")
+    os._exit(128 + number)
 
 
 def _receive(number: int, frame: FrameType | None) -> None:

