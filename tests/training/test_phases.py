@@ -66,18 +66,18 @@ def test_flow_warm_up_and_phase_two_train_flow_and_compensation_alone(fixed, ban
     assert all(p.grad is None for p in objective.mapper.parameters())
 
 
-def test_phase_two_trains_what_it_names_and_photographs_faces_as_it_is_told(fixed, bank):
+def test_phase_two_trains_the_named_networks_and_applies_the_given_augmentations(fixed, bank):
     objective = PhaseTwo(
         fixed, bank, AttributeEncoder().eval(), LatentMapper(), SecureIdentityFlow(), IdentityCompensation(), batch=2
     )
     seen: list[tuple[str, torch.Tensor]] = []
-    objective.taken = lambda faces, rng: (seen.append(("taken", faces)), faces)[1]
-    objective.sent = lambda faces, rng: (seen.append(("sent", faces)), faces)[1]
-    objective.learning = ("flow",)
+    objective.augment = lambda faces, rng: (seen.append(("augment", faces)), faces)[1]
+    objective.degrade = lambda faces, rng: (seen.append(("degrade", faces)), faces)[1]
+    objective.trained = ("flow",)
     one_step(objective)
-    assert list(objective.modules()) == ["flow"] and PhaseTwo.learning == ("flow", "compensation")
+    assert list(objective.modules()) == ["flow"] and PhaseTwo.trained == ("flow", "compensation")
     (first, drawn), (then, anonymized) = seen
-    assert (first, then) == ("taken", "sent") and float((drawn - anonymized.detach()).abs().max()) > 0.05
+    assert (first, then) == ("augment", "degrade") and float((drawn - anonymized.detach()).abs().max()) > 0.05
 
 
 def test_heads_start_from_least_squares(fixed, monkeypatch):
