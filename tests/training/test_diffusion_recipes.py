@@ -77,11 +77,11 @@ def test_the_autoencoder_learns_to_reconstruct_and_to_repeat_itself():
     assert all(p.grad is None for p in objective.model.unet.parameters())
 
 
-def test_turned_latents_are_in_one_place_another_pictures():
+def test_mixed_latents_hold_another_pictures_in_one_region():
     objective = AutoencoderObjective(small_model(), MobileNetV2Features(), DrawnFaces(), batch=2)
     latents = torch.randn(2, 4, 32, 32)
-    turned = objective._turned(latents, torch.Generator().manual_seed(1))
-    same, other = turned == latents, (turned - latents.roll(1, 0)).abs() < 0.6
+    mixed = objective._mixed(latents, torch.Generator().manual_seed(1))
+    same, other = mixed == latents, (mixed - latents.roll(1, 0)).abs() < 0.6
     assert (same | other).all() and (same == same[:, :1]).all()
     assert all(0.02 < share < 0.98 for share in same.float().mean((1, 2, 3)))
 

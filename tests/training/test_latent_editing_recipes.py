@@ -41,7 +41,7 @@ from anonface.training.latent_editing import (
 )
 from anonface.training.latent_reader import TONES, LatentReader, ReadEditing
 from anonface.training.loop import LoopSettings, Objective, Then, step_generator, train
-from anonface.training.run import KEPT, READ, RECIPES, Request, train_command
+from anonface.training.run import READER_STEPS, RECIPES, RETENTION_STEPS, Request, train_command
 
 SIZE = 8  # numbers of a code, and channels of the generator
 OBJECTIVES = {"dbaf": DBAFObjective, "hford": HFORDObjective}
@@ -299,13 +299,15 @@ def test_a_recipe_builds_on_the_run_s_encoder_and_makes_what_the_backend_loads(n
     sizes = {"codes": (CODES, 512), "identity": (448,), "mesh": (468, 2), "tones": (3, TONES, TONES)}
     known = {part: torch.zeros(2, *size) for part, size in sizes.items()}
     save_file({"images": torch.zeros(2, 3, SIDE, SIDE, dtype=torch.uint8), **known}, tmp_path / "read.safetensors")
-    both, settings = RECIPES[name](Request(tmp_path, steps=KEPT[name] + 10, faces=2), lambda done, total: None)
-    assert isinstance(both, Then) and both.at == KEPT[name] and isinstance(both.first, Then)
-    assert both.first.at == READ[name] and isinstance(both.first.first, ReadEditing)
+    both, settings = RECIPES[name](
+        Request(tmp_path, steps=RETENTION_STEPS[name] + 10, faces=2), lambda done, total: None
+    )
+    assert isinstance(both, Then) and both.at == RETENTION_STEPS[name] and isinstance(both.first, Then)
+    assert both.first.at == READER_STEPS[name] and isinstance(both.first.first, ReadEditing)
     assert isinstance(both.first.second, RetentionObjective) and both.first.second.editing is both.second
     made = both.second
-    assert isinstance(made, OBJECTIVES[name]) and made.first_stage == KEPT[name] + 5 and made.name == name
-    assert (settings.folder, settings.steps) == (tmp_path / name, KEPT[name] + 10)
+    assert isinstance(made, OBJECTIVES[name]) and made.first_stage == RETENTION_STEPS[name] + 5 and made.name == name
+    assert (settings.folder, settings.steps) == (tmp_path / name, RETENTION_STEPS[name] + 10)
     for key, value in state.items():
         assert torch.equal(made.networks.encoder.state_dict()[key], value)
     assert made.deployable()[name].keys() == EDITORS[name]().state_dict().keys()
