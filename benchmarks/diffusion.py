@@ -294,8 +294,8 @@ def candidates(
         ]
         hidden = turned.turn(pool[: len(fresh)], cells.expand(len(fresh), -1, -1, -1), fresh)
         # with the QIM watermark anybody can read the latents; without it, they are encoded from the picture
-        said = turned.settings.grain > 0
-        seen = hidden if said else model.read(rounded(model.picture(hidden, model.resolutions[-1])))
+        marked = turned.settings.grain > 0
+        seen = hidden if marked else model.read(rounded(model.picture(hidden, model.resolutions[-1])))
         candidate_noise = noise_of(pool, turned, 0.0)
         attacked = (
             noise_of(torch.where(cells, seen, pool[:1]), turned, turned.settings.guidance) / turned.settings.spread

@@ -85,15 +85,15 @@ def main() -> None:
         with torch.no_grad():
             blended = [composite(picture, match_tones(render, picture, mask), mask) for render in drawn]
             own, *codes = (backend.looks(one) for one in (picture, *blended))
-        for told, render, shown, code in zip(rows.values(), drawn, blended, codes, strict=True):
+        for results, render, shown, code in zip(rows.values(), drawn, blended, codes, strict=True):
             error = LEVELS * (render - picture).abs()
             change = mean_within(LEVELS * (shown - blended[0]).abs(), mask)
             alike = float(F.cosine_similarity(own, code))
-            told.append([mean_within(error, (1 - mask) * (1 - outline)), mean_within(error, hidden), alike, change])
+            results.append([mean_within(error, (1 - mask) * (1 - outline)), mean_within(error, hidden), alike, change])
         tiles.append(torch.cat([picture, *drawn], dim=3)[0])
     print(f"| {args.of}, {len(tiles)} faces | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
-    for name, told in rows.items():
-        means = [statistics.fmean(value for value in column if value == value) for column in zip(*told, strict=True)]
+    for name, results in rows.items():
+        means = [statistics.fmean(value for value in column if value == value) for column in zip(*results, strict=True)]
         print(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {means[2]:.3f} | {means[3]:.1f} |")
     if args.sheet:
         sheet = (torch.cat(tiles, dim=1).permute(1, 2, 0) + 1) * LEVELS

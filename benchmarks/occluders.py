@@ -91,18 +91,18 @@ def main() -> None:
     names = args.of.split(",")
     rows: dict[Path, list[Pixels]] = {}
     for name in names:
-        engine, told = Engine(name), []
+        engine, results = Engine(name), []
         for one in chosen:
             made = engine.anonymize(one.photo, evaluation_key(SEED_TEXT, one.file.name, 0), consistent=True)
             if any(face.kind == MOSAIC for face in made.header.faces):
                 continue
-            told.append(changes(one, made.pixels))
+            results.append(changes(one, made.pixels))
             rows.setdefault(one.file, [around(one.photo, one.box)]).append(around(made.pixels, one.box))
-            if len(told) == args.limit:
+            if len(results) == args.limit:
                 break
         if name == names[0]:
-            print(f"| {len(told)} photos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
-        means = [statistics.fmean(value for value in column if value == value) for column in zip(*told, strict=True)]
+            print(f"| {len(results)} photos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
+        means = [statistics.fmean(value for value in column if value == value) for column in zip(*results, strict=True)]
         print(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |", flush=True)
     if args.sheet:
         captions = [f"{one.file.stem}: {one.hidden:.0%} hidden" for one in chosen if one.file in rows]

@@ -25,18 +25,18 @@ GRADIENTS = torch.randn(400, 512, generator=torch.Generator().manual_seed(5)) * 
 GRADIENTS[:, :3] += torch.randn(400, 3, generator=torch.Generator().manual_seed(6)) * torch.tensor([9.0, 3.0, 2.0])
 
 
-def test_glasses_hats_and_fringes_are_told_from_hair_beside_the_face():
+def test_glasses_hats_and_fringes_are_distinguished_from_hair_beside_the_face():
     logits = torch.zeros(4, len(CLASSES), 64, 64)
     logits[:, CLASSES.index("skin")] = 20
     for one, name in zip(logits, ("glasses", "hat", "hair", "hair"), strict=True):
         one[CLASSES.index(name)] = 40
-    logits[3, CLASSES.index("hair"), :, 16:] = 0  # on the left, where the face is not
+    logits[3, CLASSES.index("hair"), :, 16:] = 0  # on the left, outside the face
     corners = torch.tensor([[0.4, 0.4], [0.6, 0.4], [0.6, 0.6], [0.4, 0.6]])
     shares = worn_shares(logits, corners.repeat(117, 1).expand(4, -1, -1))
     assert torch.allclose(shares, torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]]), atol=1e-4)
 
 
-def test_light_is_where_it_falls_and_not_how_bright_it_is():
+def test_light_is_its_distribution_not_its_brightness():
     corners = torch.tensor([[0.2, 0.2], [0.8, 0.2], [0.8, 0.8], [0.2, 0.8]]).repeat(117, 1).expand(3, -1, -1)
     faces = torch.zeros(3, 3, 64, 64)
     faces[1] = 0.5
@@ -46,7 +46,7 @@ def test_light_is_where_it_falls_and_not_how_bright_it_is():
     assert float((lopsided.view(4, 4)[:, 2:] - lopsided.view(4, 4)[:, :2]).min()) > 0.2
 
 
-def test_a_picture_is_bright_hard_and_colourful_within_the_face():
+def test_picture_statistics_are_taken_within_the_face():
     corners = torch.tensor([[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]]).repeat(117, 1).expand(4, -1, -1)
     faces = torch.zeros(4, 3, 64, 64)
     faces[:, :, :8] = 1.0  # above the face

@@ -92,6 +92,6 @@ def test_refined_faces_are_a_second_kind_of_samples(samples, tmp_path):
     outside = (refined.masks == 0)[:, None].expand_as(refined.others)
     off = (refined.others.float() - refined.photos[:, None].float()).abs()
     assert float(off[outside].max()) == 0 and float(off[~outside].mean()) > 5
-    assert float((refined.others[:, 0].float() - refined.others[:, 1].float()).abs().mean()) > 1  # two people
+    assert float((refined.others[:, 0].float() - refined.others[:, 1].float()).abs().mean()) > 1  # two identities
     losses = RealismCriticObjective(RealismCritic(), samples, refined, batch=1).losses(step_generator(1, 0), 0)
     assert {"critic_0_0", "critic_1_1", "_held_out_0_0"} <= losses.keys()

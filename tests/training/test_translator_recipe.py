@@ -1,4 +1,4 @@
-"""What the translator learns from, and one step of each of its phases."""
+"""Training data of the translator, and one step of each of its phases."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_others_differ_from_the_photo_within_the_mask_alone(shards):
     assert float(off[outside].max()) == 0 and float(off[~outside].mean()) > 5
 
 
-def test_codes_are_of_unit_length_and_others_are_other_people(shards):
+def test_codes_have_unit_length_and_others_are_other_identities(shards):
     rows = load_shards(shards[0], {})
     for told in (rows.codes.float(), rows.known.float()):
         assert torch.allclose(told.norm(dim=2), torch.ones(2 * ROWS, 1 + OTHERS), atol=5e-3)
