@@ -222,7 +222,7 @@ def test_a_discriminator_learns_to_distinguish_pictures() -> None:
         (F.softplus(-network(bright)) + F.softplus(network(dark))).mean().backward()
         optimiser.step()
     assert network(bright).min() > network(dark).max()
-    with pytest.raises(ValueError, match="do not lead from 64 px"):
+    with pytest.raises(ValueError, match="do not match the halvings from 64 px"):
         DiscriminatorParams(side=64, channels=(8, 8))
 
 
