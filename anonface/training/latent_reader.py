@@ -300,34 +300,34 @@ class ReadEditing(Objective):
         editing, networks = self.editing, self.editing.networks
         codes = self.codes[self.bank.draw(self.batch, rng)].float()
         with torch.no_grad():
-            shown = self.reader(codes)
+            original = self.reader(codes)
         key, second, wrong = (draw_key_vectors(editing.mapping, networks.encoder, len(codes), rng) for _ in range(3))
         identity, attributes = networks.editor.split(codes)
         mixed = identity.roll(1, 0) + attributes  # (DBAF 5)
-        hidden, again = (networks.edit(codes, k) for k in (key, second))  # (DBAF 19 and 20)
-        encoded = hidden + ENCODING_NOISE * torch.randn(codes.shape, generator=rng)
+        first, again = (networks.edit(codes, k) for k in (key, second))  # (DBAF 19 and 20)
+        encoded = first + ENCODING_NOISE * torch.randn(codes.shape, generator=rng)
         right, false = (networks.edit(encoded, k) for k in (key, wrong))  # (DBAF 21-23)
-        looks = [self.reader(made) for made in (mixed, hidden, again, right, false)]
+        predicted = [self.reader(made) for made in (mixed, first, again, right, false)]
         with torch.no_grad():
             key_codes = torch.cat([key_identity(codes, key), key_identity(codes, second), key_identity(encoded, wrong)])
             key_identities = self.reader(key_codes).identity
-        synthetic = [looks[i].identity for i in (1, 2, 4)]
-        own = shown.identity
-        from_giver, from_own = (1 - F.cosine_similarity(looks[0].identity, who) for who in (own.roll(1, 0), own))
-        made = torch.cat([mixed, hidden, again, right, false])
-        edited = torch.cat([hidden, again, false])
+        synthetic = [predicted[i].identity for i in (1, 2, 4)]
+        own = original.identity
+        to_source, to_own = (1 - F.cosine_similarity(predicted[0].identity, who) for who in (own.roll(1, 0), own))
+        made = torch.cat([mixed, first, again, right, false])
+        edited = torch.cat([first, again, false])
         kept = self._conditions(edited) - self._conditions(codes).repeat(3, 1)
-        judged = adversarial_losses(self.discriminator, codes, edited, penalty=R1)
+        adversarial = adversarial_losses(self.discriminator, codes, edited, penalty=R1)
         return {
-            "contrast": torch.cat([from_giver - editing.NEAR, editing.FAR - from_own]).clamp_min(0).mean(),
+            "contrast": torch.cat([to_source - editing.NEAR, editing.FAR - to_own]).clamp_min(0).mean(),
             "different": 2 * torch.stack([theta_plus(own, x) for x in synthetic]).mean(),
-            "recovered": theta_minus(looks[3].identity, shown.identity) + 0.3 * (right - codes).square().mean(),
+            "recovered": theta_minus(predicted[3].identity, original.identity) + 0.3 * (right - codes).square().mean(),
             "diverse": 2 * torch.stack([theta_plus(x, y) for x, y in combinations(synthetic, 2)]).mean(),
-            "mesh": 60 * torch.stack([(look.mesh - shown.mesh).abs().mean() for look in looks]).mean(),
-            "tones": 2 * torch.stack([(look.tones - shown.tones).abs().mean() for look in looks]).mean(),
+            "mesh": 60 * torch.stack([(one.mesh - original.mesh).abs().mean() for one in predicted]).mean(),
+            "tones": 2 * torch.stack([(one.tones - original.tones).abs().mean() for one in predicted]).mean(),
             "conditions": 40 * kept.square().sum(1).mean(),
-            "fooling": 0.1 * judged.fooling.mean(),  # (DBAF 37)
-            "catching": judged.caught.mean() + judged.real + judged.slope,  # (DBAF 38)
+            "fooling": 0.1 * adversarial.fooling.mean(),  # (DBAF 37)
+            "catching": adversarial.caught.mean() + adversarial.real + adversarial.slope,  # (DBAF 38)
             "person": 3 * theta_minus(torch.cat(synthetic), key_identities),
             "cast": KEY_IDENTITY * (edited - key_codes)[..., : self.components].square().mean(),
             "regular": 0.1 * editing.regular(made),
