@@ -1,18 +1,18 @@
-"""What each part of a training buys: the recipe anew without it, judged on real photos.
+"""Ablations: what each part of a recipe contributes. Each variant is trained without it and evaluated on real photos.
 
 python benchmarks/ablations.py RUN PHOTOS --of hford [--steps 600] [--split even] [--limit 11] [--keys 3]
 
-Each variant is trained in RUN/ablations and goes on where it was stopped.
+Each variant is trained in RUN/ablations; an interrupted training is resumed.
 
-`dbaf` and `hford` need a RUN in which `anonface train reader` has run (and `inversion`, or the package's own encoder
-serves). What is judged are the papers' systems alone: the key is its own person, the edit is the editor's, nothing is
-said in a watermark, and recovery encodes the anonymized photo anew.
+`dbaf` and `hford` need a RUN with a trained `reader`, and use its `inversion`, or else the package's encoder. Only the
+papers' systems are evaluated: there is no search for a target identity and no watermark, and recovery encodes the
+anonymized photo again.
 
-`ifadit` goes on with the shipped flow through renders (phase II), and is judged the same way: whom M draws of the
-hidden code is shown, and the way back is C's and the flow's. RUN holds its faces.
+`ifadit` continues the training of the shipped flow through renders (phase II). It is evaluated in the same way: M
+renders the hidden code, and recovery uses C and the inverse flow. RUN holds its faces.
 
-`flow` is judged on the identity codes of the photos. What is seen of a hidden code differs from it as another photo of
-a person differs from this one, so PHOTOS needs identities.csv; a split does, too.
+`flow` is evaluated on the identity codes of the photos. The error of a re-embedded hidden code is simulated by the
+difference between two photos of a person, so PHOTOS needs identities.csv. A split needs it, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from anonface.evaluation.trials import ANONYMIZED, LANDMARKS, RANDOM, RIGHT, TWO
 from anonface.keys import FaceKey
 from anonface.models.attribute_encoder import IdentityCompensation
 from anonface.models.identity import IdentityEncoder
-from anonface.models.latent_editing import FaceEditor
+from anonface.models.latent_editing import INITIAL_SCALE, FaceEditor
 from anonface.pipeline import Engine
 from anonface.training.data import draw_keys
 from anonface.training.ifadit import FlowWarmUp, PhaseTwo
@@ -49,21 +49,20 @@ from anonface.training.latent_reader import ReadEditing
 from anonface.training.loop import LoopSettings, Objective, Then, train
 from anonface.training.run import RECIPES, Request
 
-CONTRAST = frozenset({"contrast"})  # what disentangles by a loss of its own (DBAF 10, HFORD 6)
+CONTRAST = frozenset({"contrast"})  # the disentangling loss (DBAF 10, HFORD 6)
 DISENTANGLING = CONTRAST | {"mesh", "tones", "regular", "within"}  # stage one's (DBAF 18, HFORD III-F)
 WIDTH = 512
-FAINT = 0.1
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A recipe without something.
+    """An ablation of a recipe.
 
     Attributes:
         title: of its row.
-        without: names of losses that do not count.
-        prepare: what is done to the fresh objective.
-        staged: whether the first half of the steps disentangles alone, and the second half does not.
+        without: names of losses that are left out.
+        prepare: changes a fresh objective.
+        staged: whether the first half of the steps only disentangles, and the second half does not.
     """
 
     title: str
@@ -73,7 +72,7 @@ class Variant:
 
 
 class Partial(Objective):
-    """A recipe's objective, of whose losses some do not count."""
+    """A recipe's objective without some of its losses."""
 
     def __init__(self, whole: Objective, variant: Variant, steps: int) -> None:
         self.whole, self.variant, self.steps = whole, variant, steps
@@ -93,7 +92,7 @@ class Partial(Objective):
 
 
 class Family(ABC):
-    """One recipe: its variants, and how what they make is judged."""
+    """A recipe with its variants and its evaluation."""
 
     columns: tuple[str, ...]
     variants: tuple[Variant, ...]
@@ -101,16 +100,16 @@ class Family(ABC):
 
     @abstractmethod
     def fresh(self, variant: Variant) -> Objective:
-        """The variant's objective, which has learnt nothing."""
+        """The variant's untrained objective."""
 
     @abstractmethod
     def cells(self, objective: Objective) -> list[str]:
-        """What its networks do on the photos, one text a column."""
+        """The results of its networks on the photos, one text per column."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The photos on which a system is judged from pixels, under how many keys each, and who judges."""
+class PhotoEvaluation:
+    """Evaluation of a system on photos."""
 
     photos: Path
     split: str
@@ -130,7 +129,7 @@ class Seen:
         values = {measure: [value for _, _, value in rows] for measure, rows in report.samples.items()}
 
         def mean(measure: str) -> float:
-            """NaN where no face was found in any."""
+            """NaN if no face was found in any result."""
             found = [v for v in values[measure] if v == v]
             return statistics.fmean(found) if found else float("nan")
 
@@ -149,13 +148,13 @@ class Seen:
 
 
 class FourLayers(nn.Module):
-    """What stands in for CID or IDM in the papers' ablations: each code goes through four layers, by itself."""
+    """The replacement of CID or IDM in the papers' ablations: four layers for each code separately."""
 
     def __init__(self) -> None:
         super().__init__()
         last = nn.Linear(WIDTH, WIDTH)
         with torch.no_grad():
-            last.weight.mul_(FAINT)  # as faint at first as what it stands for
+            last.weight.mul_(INITIAL_SCALE)  # as in the module that it replaces
         layers = [part for _ in range(3) for part in (nn.Linear(WIDTH, WIDTH), nn.LeakyReLU(0.2))]
         self.layers = nn.Sequential(*layers, last)
 
@@ -168,8 +167,8 @@ def four_layers_disentangle(objective: Objective) -> None:
     objective.editing.networks.editor.disentangler = FourLayers()
 
 
-class Silent(LatentEditingBackend):
-    """A backend that says nothing in a watermark."""
+class Unmarked(LatentEditingBackend):
+    """The backend without a watermark."""
 
     def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
         return None
@@ -177,13 +176,13 @@ class Silent(LatentEditingBackend):
 
 @dataclass
 class Editing(Family):
-    """``dbaf`` or ``hford``, whose losses look through the reader."""
+    """``dbaf`` or ``hford``, trained through the reader."""
 
     name: str
     recipe: ReadEditing
     settings: LoopSettings
-    seen: Seen
-    columns = Seen.columns
+    evaluation: PhotoEvaluation
+    columns = PhotoEvaluation.columns
     variants = (
         Variant("all of it"),
         Variant("two stages", staged=True),
@@ -200,7 +199,7 @@ class Editing(Family):
         editor = EDITORS[self.name]()
         editor.readings.copy_(old.editor.readings)
         editing.networks = FaceEditor(old.encoder, editor, old.generator)
-        run.editing, run.judge = editing, copy.deepcopy(self.recipe.judge)
+        run.editing, run.discriminator = editing, copy.deepcopy(self.recipe.discriminator)
         variant.prepare(run)
         return run
 
@@ -208,15 +207,15 @@ class Editing(Family):
         assert isinstance(objective, ReadEditing)
         engine = Engine(self.name, device="cpu")
         looks = engine.backend.looks  # type: ignore[attr-defined]  # the backend of this name has them
-        engine.backend = Silent(self.name, objective.editing.networks, load_mapping(), looks)
-        return self.seen.cells(engine)
+        engine.backend = Unmarked(self.name, objective.editing.networks, load_mapping(), looks)
+        return self.evaluation.cells(engine)
 
 
 # --- iFADIT, through renders -----------------------------------------------------------------------------------------
 
 
-class Bare(IFADIT):
-    """The paper's system alone: M draws whom the hidden code says, and nothing is said in a watermark."""
+class PaperIFADIT(IFADIT):
+    """The paper's system alone: M renders the hidden code, and there is no watermark."""
 
     def _disguised(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
         return self._drawn(self.latents(shrink(face, self.resolution), self.hide(face, key)), face, mask)
@@ -230,49 +229,49 @@ def phase_two(objective: Objective) -> PhaseTwo:
     return objective
 
 
-def nothing_compensates(objective: Objective) -> None:
+def without_compensation(objective: Objective) -> None:
     run = phase_two(objective)
-    run.learning, run.compensation = ("flow",), IdentityCompensation()  # a fresh one returns its input
+    run.trained, run.compensation = ("flow",), IdentityCompensation()  # a fresh one returns its input
 
 
-def mapper_learns_along(objective: Objective) -> None:
+def train_mapper_too(objective: Objective) -> None:
     run = phase_two(objective)
-    run.learning = (*run.learning, "mapper")
+    run.trained = (*run.trained, "mapper")
     run.mapper.requires_grad_(True)
 
 
-def nothing_happens_on_the_way(objective: Objective) -> None:
-    phase_two(objective).sent = lambda faces, rng: faces
+def without_degradation(objective: Objective) -> None:
+    phase_two(objective).degrade = lambda faces, rng: faces
 
 
-def faces_are_as_drawn(objective: Objective) -> None:
-    phase_two(objective).taken = lambda faces, rng: faces
+def without_augmentation(objective: Objective) -> None:
+    phase_two(objective).augment = lambda faces, rng: faces
 
 
 def one_recognizer(objective: Objective) -> None:
     run = phase_two(objective)
     encoder = run.fixed.encoder
     # a code's axes are an isometry of both trunks' embeddings, side by side; losses compare directions
-    run.told = lambda codes: (codes @ encoder.axes)[:, : encoder.params.width_a]
+    run.compared = lambda codes: (codes @ encoder.axes)[:, : encoder.params.width_a]
 
 
 @dataclass
 class Rendered(Family):
-    """iFADIT's phase II, from the shipped flow on."""
+    """iFADIT's phase II, continued from the shipped flow."""
 
     recipe: PhaseTwo
     settings: LoopSettings
-    seen: Seen
-    columns = Seen.columns
+    evaluation: PhotoEvaluation
+    columns = PhotoEvaluation.columns
     variants = (
         Variant("all of it"),
         Variant("no diversity", without={"diversity"}),
         Variant("no image loss", without={"image"}),
-        Variant("no compensation", without={"compensation"}, prepare=nothing_compensates),
+        Variant("no compensation", without={"compensation"}, prepare=without_compensation),
         Variant("one recognizer", prepare=one_recognizer),
-        Variant("M learns along", prepare=mapper_learns_along),
-        Variant("nothing happens on the way", prepare=nothing_happens_on_the_way),
-        Variant("faces as drawn", prepare=faces_are_as_drawn),
+        Variant("M learns along", prepare=train_mapper_too),
+        Variant("nothing happens on the way", prepare=without_degradation),
+        Variant("faces as drawn", prepare=without_augmentation),
     )
 
     def fresh(self, variant: Variant) -> PhaseTwo:
@@ -285,11 +284,11 @@ class Rendered(Family):
 
     def cells(self, objective: Objective) -> list[str]:
         run, engine = phase_two(objective), Engine("ifadit", device="cpu")
-        backend = Bare(settings={"refine": 0})
+        backend = PaperIFADIT(settings={"refine": 0})
         backend.flow, backend.compensation = copy.deepcopy(run.flow).double(), run.compensation
         backend.networks = replace(backend.networks, mapper=run.mapper)
         engine.backend = backend
-        return self.seen.cells(engine)
+        return self.evaluation.cells(engine)
 
 
 # --- The flow --------------------------------------------------------------------------------------------------------
@@ -360,7 +359,7 @@ class Flow(Family):
 
     @staticmethod
     def _seen(hidden: Tensor, z: Tensor, again: Tensor) -> Tensor:
-        """Hidden codes, as far off as another photo of the person is, the way it is."""
+        """Hidden codes with the error between two photos of the person."""
         off = again - (again * z).sum(1, keepdim=True) * z
         off = off - (off * hidden).sum(1, keepdim=True) * hidden
         return F.normalize((again * z).sum(1, keepdim=True) * hidden + off, dim=1)
@@ -368,7 +367,7 @@ class Flow(Family):
 
 @torch.no_grad()
 def codes_of(originals: list[Original]) -> tuple[Tensor, list[tuple[int, int]]]:
-    """Identity codes of aligned faces, and which of them follow each other as photos of one person."""
+    """Identity codes of aligned faces, and pairs of consecutive photos of one person."""
     encoder = IdentityEncoder()
     weights.load(encoder, "identity")
     encoder.eval()
@@ -388,7 +387,7 @@ def codes_of(originals: list[Original]) -> tuple[Tensor, list[tuple[int, int]]]:
 
 
 def learnt(family: Family, variant: Variant, folder: Path) -> Objective:
-    """The variant's objective after its training, with its networks as their fp16 snapshots have them."""
+    """The variant's trained objective, with the weights of its fp16 snapshots."""
     objective = family.fresh(variant)
     settings = replace(family.settings, folder=folder / variant.title.replace(" ", "-"))
     partial = Partial(objective, variant, settings.steps)
@@ -407,28 +406,28 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--of", choices=("flow", "ifadit", *sorted(EDITORS)), default="hford")
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--only", default="", help="titles of rows, separated by commas; others are left out")
-    parser.add_argument("--faces", type=int, default=3600, help="of the run's bank")
+    parser.add_argument("--only", default="", help="titles of the rows to compute, separated by commas")
+    parser.add_argument("--faces", type=int, default=3600, help="size of the run's bank")
     parser.add_argument("--split", default="even")
     parser.add_argument("--limit", type=int, default=11)
     parser.add_argument("--keys", type=int, default=3)
     args = parser.parse_args()
     request = Request(args.run, steps=args.steps, faces=args.faces)
-    torch.manual_seed(request.seed)  # as the command does: from it networks begin
+    torch.manual_seed(request.seed)  # as the command does
     recipe, settings = RECIPES[args.of](request, lambda done, total: None)
     judges = Judges()
     originals = look_at_originals(args.photos, judges, only=of_split(photos_of(args.photos), args.split)[: args.limit])
-    seen = Seen(args.photos, args.split, args.limit, args.keys, judges, originals)
+    evaluation = PhotoEvaluation(args.photos, args.split, args.limit, args.keys, judges, originals)
     family: Family
     if isinstance(recipe, FlowWarmUp):
         family = Flow(recipe, settings, args.keys, *codes_of(originals))
     elif isinstance(recipe, PhaseTwo):
-        family = Rendered(recipe, settings, seen)
+        family = Rendered(recipe, settings, evaluation)
     else:
         assert isinstance(recipe, Then) and isinstance(recipe.first, Then)
-        read = recipe.first.first  # the maps and the papers' own stages, which follow, are not taken away from
+        read = recipe.first.first  # the training through the reader; later stages have no variants
         assert isinstance(read, ReadEditing)
-        family = Editing(args.of, read, settings, seen)
+        family = Editing(args.of, read, settings, evaluation)
     print(f"| {' | '.join((args.of, *family.columns))} |\n|{'---|' * (len(family.columns) + 1)}", flush=True)
     titles = ["no training", *(variant.title for variant in family.variants)]
     only = args.only.split(",") if args.only else titles

@@ -1,11 +1,11 @@
-"""Where a diffusion model's recovery is lost, and what its speed is held against.
+"""Errors of a diffusion model's recovery, step by step, and its speed.
 
 python benchmarks/diffusion.py MODEL [--faces 4] [--steps 50] [--device cuda] [--only "round trips" ...]
 
-MODEL is what --model takes. The faces are synthetic, drawn by the default generator. Errors of latents are relative,
-inside the region; those of pictures are PSNR in dB, where the result is seen. The last table times a whole face against
-a plain loop of diffusers' two schedulers over the same networks, and against the floor: counted operations over the
-rate at which this machine multiplies large matrices.
+MODEL is a value of --model. The faces are synthetic, drawn by the default generator. Errors of latents are relative,
+inside the region. Errors of pictures are PSNR in dB within the visible mask. The last table compares the time of a
+whole face with a plain loop of diffusers' two schedulers over the same networks, and with a lower bound: the counted
+operations divided by the rate of large matrix products on this machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Row = tuple[str, ...]
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Print aligned columns as they come."""
+    """Print aligned columns, row by row."""
     print(f"\n{title}")
     print("  ".join(f"{column:>14}" for column in columns))
     for row in rows:
@@ -76,7 +76,7 @@ def rounded(faces: Tensor) -> Tensor:
 
 
 def round_trips(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
-    """The autoencoder alone, on latents as they are and as the key leaves them: with and without 8-bit rounding."""
+    """The autoencoder alone, on latents of faces and on keyed latents, with and without 8-bit rounding."""
     model, cells, shown = backend.model, backend.cells(masks).to(faces.device), backend.visible(masks).to(faces.device)
     clean = model.encode(faces)
     for name, latents in (("clean", clean), ("turned", backend.turn(clean, cells, keys))):
@@ -87,7 +87,7 @@ def round_trips(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence
 
 
 def inversions(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
-    """Noise and back with nothing done to it: the error of inversion by steps, iterations and background."""
+    """Inversion and denoising without a key: the error by steps, iterations and background."""
     model, cells = backend.model, backend.cells(masks).to(faces.device)
     clean = model.encode(faces)
     noise = torch.stack([keyed_noise.background_noise(key, clean.shape[1:]) for key in keys]).to(clean)
@@ -105,7 +105,7 @@ def inversions(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
 
 
 def by_step(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
-    """Each step of inversion alone, up and down again: which levels lose how much."""
+    """Each step of inversion alone, then back: the error of every noise level."""
     model, cells, schedule = backend.model, backend.cells(masks).to(faces.device), backend.schedule
     trajectory = invert(model.encode(faces), model.noise, schedule, 1)
     for i in range(0, len(schedule.timesteps), max(1, len(schedule.timesteps) // 10)):
@@ -118,7 +118,7 @@ def by_step(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[Fac
 
 
 def noise_back(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
-    """Noise led down to a face and up again, by the spacing of steps and its spread: what a key must survive."""
+    """Noise denoised to a face and inverted again, by the spacing of steps and the noise's standard deviation."""
     model, cells = backend.model, backend.cells(masks).to(faces.device)
     clean = model.encode(faces)
     for spacing in ("even", "i^2"):
@@ -134,12 +134,12 @@ def noise_back(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
 
 
 def surroundings(backend: Diffusion, schedule: Schedule, clean: Tensor, noise: Tensor) -> list[Tensor]:
-    """The levels around the region that both ends know."""
+    """The background at each noise level, known at anonymization and at recovery."""
     return [clean] * len(schedule.kept) if backend.model.continues else schedule.noised(clean, noise)
 
 
 def recoveries(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
-    """The whole way through 8-bit pictures, and what a mask that is a cell off costs."""
+    """Anonymization and recovery through 8-bit pictures: with the right mask, a moved mask, and a wrong key."""
     model = backend.model
     moved = masks.roll(masks.shape[-1] // model.side, -1)
     wrong = [Key.from_bytes(bytes([200 + n]) * 32).face(CONSISTENT_SALT, "diffusion", n) for n in range(len(keys))]
@@ -166,7 +166,7 @@ def recoveries(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
 
 
 def plain_loop(backend: Diffusion, faces: Tensor, signs: Tensor) -> Tensor:
-    """Encode, invert, flip, denoise, decode by diffusers' own schedulers: nothing held, nothing iterated."""
+    """Encode, invert, flip signs, denoise and decode with diffusers' schedulers, without background and iterations."""
     from diffusers import DDIMInverseScheduler
 
     model = backend.model
@@ -185,29 +185,34 @@ def plain_loop(backend: Diffusion, faces: Tensor, signs: Tensor) -> Tensor:
 def precisions(
     backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey], plain: LatentDiffusion
 ) -> Iterable[Row]:
-    """What bfloat16 in the UNet costs the way back, and what it saves: seconds for one turn of one face.
+    """The effect of bfloat16 in the UNet on recovery, and the seconds for one face.
 
-    Once of latents as they are, and once through an 8-bit picture of the new face, as a photo holds it.
+    The error is measured on latents directly, and through an 8-bit picture of the anonymized face.
     """
     cells = backend.cells(masks).to(faces.device)
     ways = {name: in_float32(copy.deepcopy(plain), backend) for name in ("float32", "bfloat16")}
     ways["bfloat16"].narrow()
     clean = backend.model.encode(faces)
-    for hiding, leading_back in (("float32",) * 2, ("bfloat16",) * 2, ("float32", "bfloat16"), ("bfloat16", "float32")):
-        other = ways[hiding].turn(clean, cells, keys)
+    for anonymizing, recovering in (
+        ("float32",) * 2,
+        ("bfloat16",) * 2,
+        ("float32", "bfloat16"),
+        ("bfloat16", "float32"),
+    ):
+        other = ways[anonymizing].turn(clean, cells, keys)
         seen = torch.where(
             cells, backend.model.read(rounded(backend.model.picture(other, backend.resolutions[-1]))), clean
         )
-        way = ways[leading_back]
+        way = ways[recovering]
         took = seconds(functools.partial(way.turn, other[:1], cells[:1], keys[:1]), 1, faces.device)
         errors = [relative(way.turn(latents, cells, keys, back=True), clean, cells) for latents in (other, seen)]
-        yield hiding, leading_back, *errors, f"{took:.2f}"
+        yield anonymizing, recovering, *errors, f"{took:.2f}"
 
 
 def finishes(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Iterable[Row]:
-    """What comes back, by what is done to the finished face and how its picture is kept.
+    """Quality of recovery, by the corrections of the anonymized face and the file format.
 
-    ``shown`` is the new face as it is shown, ``settled`` the one that was led there, corrected through the encoder.
+    ``shown`` is the decoded face without corrections, ``settled`` the face corrected through the encoder.
     """
     shown = backend.visible(masks).to(faces.device)
     ways: dict[str, Settings] = {
@@ -230,24 +235,24 @@ def finishes(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[Fa
 
 
 def through(keep: Callable[[NDArray], NDArray], faces: Tensor) -> Tensor:
-    """Faces [B, 3, R, R] as what keeps uint8 pictures [R, R, 3] gives them back."""
+    """Faces [B, 3, R, R] after ``keep``, a function of uint8 pictures [R, R, 3]."""
     pixels = ((rounded(faces).permute(0, 2, 3, 1) + 1) * 127.5).round().byte().cpu().numpy()
     again = torch.from_numpy(np.stack([keep(face) for face in pixels]))
     return (again.permute(0, 3, 1, 2) / 127.5 - 1).to(faces.device)
 
 
 def as_written(pixels: NDArray, quality: int) -> NDArray:
-    """Through a JPEG of this project, which keeps all colours."""
+    """Through a JPEG of this project, without chroma subsampling."""
     return read_photo(encode_photo(Photo(pixels, None, None, "jpeg"), "jpeg", quality)).pixels
 
 
 def as_others_write(pixels: NDArray, quality: int) -> NDArray:
-    """Through a JPEG of half the colours each way, as most programs write it."""
+    """Through a JPEG with chroma subsampling, as most programs write it."""
     return through_jpeg(pixels[..., ::-1], quality)[..., ::-1]
 
 
 def in_float32(plain: LatentDiffusion, backend: Diffusion, **settings: bool | int | str) -> Diffusion:
-    """The backend over the model as its files hold it."""
+    """The backend with the unmodified float32 model."""
     return Diffusion(plain, backend.device, {"steps": backend.settings.steps, **settings})
 
 
@@ -257,17 +262,17 @@ def candidates(
     masks: Tensor,
     keys: Sequence[FaceKey],
     plain: LatentDiffusion,
-    crowd: int = 1000,
+    pool_size: int,
 ) -> Iterable[Row]:
-    """An attacker without the key, who has a thousand possible originals that differ inside the region alone.
+    """An attack without the key: identify the original among ``pool_size`` candidates that differ inside the region.
 
-    He inverts them all, and the anonymized picture, as exactly as its owner and with what he can know of the levels
-    around the region, and sorts the thousand by how their noise resembles the anonymized one's. Given is the mean rank
-    of the true one in percent, 50 being chance, with its standard error, over CHOSEN faces that are anonymized each
-    under a key of its own. ``--candidates`` makes it fewer.
+    The attacker inverts all candidates and the anonymized picture, as exactly as the owner and with the same knowledge
+    of the background, and ranks the candidates by the similarity of their noise to that of the anonymized picture. The
+    table gives the mean rank of the true original in percent, where 50 is chance, and its standard error, over CHOSEN
+    faces that are each anonymized under its own key.
     """
     model, cells = backend.model, backend.cells(masks[:1]).to(faces.device)
-    pool = torch.cat([model.encode(drawn_faces(ENCODED, seed, backend)) for seed in range(crowd // ENCODED)])
+    pool = torch.cat([model.encode(drawn_faces(ENCODED, seed, backend)) for seed in range(pool_size // ENCODED)])
     pool = torch.where(cells, pool, pool[:1])
     own = Key.from_bytes(b"a" * 32).face(CONSISTENT_SALT, "diffusion", 0)
 
@@ -285,18 +290,20 @@ def candidates(
         turned = backend if transform == "mix" else in_float32(plain, backend, transform=transform)
         fresh = [
             Key.from_bytes(n.to_bytes(32, "big")).face(CONSISTENT_SALT, "diffusion", n)
-            for n in range(1, min(CHOSEN, crowd) + 1)
+            for n in range(1, min(CHOSEN, pool_size) + 1)
         ]
         hidden = turned.turn(pool[: len(fresh)], cells.expand(len(fresh), -1, -1, -1), fresh)
-        # grain says the latents to whoever looks; where there is none, they are read off the picture
-        said = turned.settings.grain > 0
-        seen = hidden if said else model.read(rounded(model.picture(hidden, model.resolutions[-1])))
-        theirs = noise_of(pool, turned, 0.0)
-        his = noise_of(torch.where(cells, seen, pool[:1]), turned, turned.settings.guidance) / turned.settings.spread
+        # with the QIM watermark anybody can read the latents; without it, they are encoded from the picture
+        marked = turned.settings.grain > 0
+        seen = hidden if marked else model.read(rounded(model.picture(hidden, model.resolutions[-1])))
+        candidate_noise = noise_of(pool, turned, 0.0)
+        attacked = (
+            noise_of(torch.where(cells, seen, pool[:1]), turned, turned.settings.guidance) / turned.settings.spread
+        )
         scores = {
-            "correlation": (F.normalize(his, dim=1) @ F.normalize(theirs, dim=1).T).abs(),
-            "|z|": centred(his.abs()) @ centred(theirs.abs()).T,
-            "norm": -(his.norm(dim=1)[:, None] - theirs.norm(dim=1)[None]).abs(),
+            "correlation": (F.normalize(attacked, dim=1) @ F.normalize(candidate_noise, dim=1).T).abs(),
+            "|z|": centred(attacked.abs()) @ centred(candidate_noise.abs()).T,
+            "norm": -(attacked.norm(dim=1)[:, None] - candidate_noise.norm(dim=1)[None]).abs(),
         }
         ranks = {name: (score > score.diagonal()[:, None]).double().mean(1) for name, score in scores.items()}
         yield (
@@ -312,7 +319,7 @@ def centred(rows: Tensor) -> Tensor:
 def speeds(
     backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey], plain: LatentDiffusion
 ) -> Iterable[Row]:
-    """Seconds a face for one direction; the loop and the published transform in float32, as their model is."""
+    """Seconds per face for one direction. The loop and the published transform use float32, as their authors do."""
     face, mask, key = faces[:1], masks[:1], keys[:1]
     cells = backend.cells(mask)[0, 0]
     signs = keyed_noise.flip(torch.ones(backend.model.encode(face).shape[1:]), cells, key[0]).to(faces.device)
@@ -329,7 +336,7 @@ def speeds(
         share = len(faces) if "together" in name else 1
         yield name, f"{seconds(way, 1, faces.device) / share:.2f}", f"{operations(way) / rate / share:.2f}"
     started = time.perf_counter()
-    backend.compile()  # for good: nothing is measured after it
+    backend.compile()  # cannot be undone, so it comes last
     yield "compiling", f"{time.perf_counter() - started:.2f}", ""
     yield "mix, compiled", f"{seconds(lambda: backend.anonymize(face, mask, key), 1, faces.device):.2f}", ""
 
@@ -365,11 +372,11 @@ def main() -> None:
         ),
         "precisions": (
             functools.partial(precisions, plain=plain),
-            ("hiding", "leading back", "latents", "through 8 bit", "seconds"),
+            ("anonymize", "recover", "latents", "through 8 bit", "seconds"),
         ),
         "finishes": (finishes, ("new face", "8 bit", "JPEG 95", "JPEG 85", "others' 95", "others' 85")),
         "candidates": (
-            functools.partial(candidates, plain=plain, crowd=options.candidates),
+            functools.partial(candidates, plain=plain, pool_size=options.candidates),
             ("transform", "correlation", "|z|", "norm"),
         ),
         "speeds": (functools.partial(speeds, plain=plain), ("way", "seconds", "floor")),

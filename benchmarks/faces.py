@@ -1,10 +1,10 @@
-"""What a face costs: seconds by stage and batch size, memory, and how far both are from what the machine could do.
+"""Speed and memory of a face, by stage and batch size, compared with what the machine could reach.
 
 GOMP_SPINCOUNT=10000 python benchmarks/faces.py [--device cuda] [--repeat 5] [--skip-command]
 
-Each stage is held against its counted operations (multiply and add count as two) over the rate at which this machine
-multiplies large matrices, and the whole against the networks of the iFADIT authors in their layout, with random weights
-and in the same run. Speed needs no trained numbers.
+Each stage is compared with a lower bound: its counted operations (multiply and add count as two) divided by the rate of
+large matrix products on this machine. The whole is compared with the networks of the iFADIT authors with random
+weights, in the same run. Speed does not depend on the weights.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FACES_OF_LARGE = (
 
 
 def seconds(step: Callable[[], object], repeat: int, device: torch.device) -> float:
-    """Median wall-clock seconds, after one run that does not count."""
+    """Median wall-clock seconds, after one warm-up run."""
     times = []
     for _ in range(repeat + 1):
         start = time.perf_counter()
@@ -95,7 +95,7 @@ def stages(engine: Engine, faces: torch.Tensor) -> dict[str, Callable[[], object
 
 
 def official(device: torch.device, batch: int) -> Callable[[], object]:
-    """One call of the authors' networks, random weights, the same faces' size."""
+    """One call of the authors' networks with random weights, for faces of the same size."""
     from anonface.models.ifadit_official import OfficialIFADIT
 
     torch.manual_seed(0)
@@ -138,7 +138,7 @@ def large_photo() -> np.ndarray:
 
 
 def measure_command(device: str) -> None:
-    """Start the command as a user does: cold, by itself, with all defaults."""
+    """Run the command as a user does: in a new process, with all defaults."""
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder, "k.bin")
         write_key_file(key, Key.generate())
@@ -160,7 +160,7 @@ def measure_command(device: str) -> None:
         ):
             start = time.perf_counter()
             code = f"import sys; sys.argv = ['anonface', *{args!r}]; from anonface.cli import main; main()"
-            # Of its own process, since the peak of children is the peak of the largest one so far.
+            # in a process of its own, because the peak of children is that of the largest child so far
             reading = (
                 f"import resource, subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}], check=True, "
                 "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL); "
@@ -172,7 +172,7 @@ def measure_command(device: str) -> None:
 
 
 def megabytes(maxrss: int) -> float:
-    """Of getrusage's unit, which is bytes on macOS and KiB elsewhere."""
+    """Convert getrusage's unit, which is bytes on macOS and KiB elsewhere."""
     return maxrss / (1e6 if sys.platform == "darwin" else 1e3)
 
 

@@ -1,10 +1,10 @@
-"""What the attribute maps of DBAF and HFORD carry: faces as the generator draws them with maps and without.
+"""The effect of the attention maps of DBAF and HFORD: faces rendered with maps and without.
 
 python benchmarks/maps.py PHOTOS [--of hford] [--model RUN] [--limit 20] [--sheet FILE]
 
-These are the networks' renders, of each photo's first face under one key. Told are their mean absolute differences from
-the photo about the face and where something hides it, in grey levels; and, once they are toned and blended into the
-photo, the cosine of their identity codes to the photo's, and what the maps change within the face.
+The first face of each photo is rendered under one key. The table gives mean absolute differences from the photo in grey
+levels, around the face and where an occluder hides it. After compositing into the photo, it gives the cosine between
+the identity codes of result and photo, and the mean change by the maps within the face.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from anonface.faces.detect import build_detector
 from anonface.keys import CONSISTENT_SALT, Key
 
 SIDE = 256
-LEVELS = 127.5  # grey levels a unit of [-1, 1]
+LEVELS = 127.5  # grey levels per unit of [-1, 1]
 COLUMNS = ("about the face", "where something hides it", "cosine to the photo's code", "changed within the face")
 
 
 def crops(photos: list[Path]) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Of each photo's first face: the crop [1, 3, S, S], its mask and its outline, [1, 1, S, S] of 0 and 1."""
+    """The first face of each photo: the crop [1, 3, S, S], its mask and its outline, binary [1, 1, S, S]."""
     detector, found = build_detector("yunet"), []
     for file in photos:
         rgb = np.asarray(Image.open(file).convert("RGB"))
@@ -51,7 +51,7 @@ def crops(photos: list[Path]) -> list[tuple[Tensor, Tensor, Tensor]]:
 
 @torch.no_grad()
 def renders(backend: LatentEditingBackend, picture: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of one face as somebody else: without maps, with them, and with them in the face, too."""
+    """An anonymized face rendered without maps, with maps, and with maps within the face too."""
     networks = backend.networks
     codes, features = networks.encoder(picture)
     key = key_vectors(Key.from_bytes(bytes(range(32))).face(CONSISTENT_SALT, backend.name, 0), backend.mapping)
@@ -63,7 +63,7 @@ def renders(backend: LatentEditingBackend, picture: Tensor, mask: Tensor) -> tup
 
 
 def mean_within(error: Tensor, where: Tensor) -> float:
-    """Mean of [1, 3, S, S] where a mask [1, 1, S, S] is 1; not a number where it nowhere is."""
+    """Mean of [1, 3, S, S] within a binary mask [1, 1, S, S]; NaN if it is empty."""
     return float((error * where).sum() / (3 * where.sum()))
 
 
@@ -85,15 +85,15 @@ def main() -> None:
         with torch.no_grad():
             blended = [composite(picture, match_tones(render, picture, mask), mask) for render in drawn]
             own, *codes = (backend.looks(one) for one in (picture, *blended))
-        for told, render, shown, code in zip(rows.values(), drawn, blended, codes, strict=True):
+        for results, render, shown, code in zip(rows.values(), drawn, blended, codes, strict=True):
             error = LEVELS * (render - picture).abs()
             change = mean_within(LEVELS * (shown - blended[0]).abs(), mask)
             alike = float(F.cosine_similarity(own, code))
-            told.append([mean_within(error, (1 - mask) * (1 - outline)), mean_within(error, hidden), alike, change])
+            results.append([mean_within(error, (1 - mask) * (1 - outline)), mean_within(error, hidden), alike, change])
         tiles.append(torch.cat([picture, *drawn], dim=3)[0])
     print(f"| {args.of}, {len(tiles)} faces | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
-    for name, told in rows.items():
-        means = [statistics.fmean(value for value in column if value == value) for column in zip(*told, strict=True)]
+    for name, results in rows.items():
+        means = [statistics.fmean(value for value in column if value == value) for column in zip(*results, strict=True)]
         print(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {means[2]:.3f} | {means[3]:.1f} |")
     if args.sheet:
         sheet = (torch.cat(tiles, dim=1).permute(1, 2, 0) + 1) * LEVELS

@@ -1,12 +1,11 @@
-"""Faces behind hands, microphones, glasses, hair and hats: what each backend leaves as it was.
+"""Faces behind hands, microphones, glasses, hair and hats: how well each backend preserves the occluders.
 
 python benchmarks/occluders.py PHOTOS [--of ifadit,hford,dbaf] [--split odd] [--limit 24] [--sheet FILE]
 
-Of a split's photos those are taken of whose first face the parser sees the least within the landmarks' outline, and
-without a face that is covered instead, as one that is turned too far. Each is anonymized under one key. Told are mean
-absolute changes in grey levels: of the whole photo but for the outline; of what lies about the outline within the
-aligned square, a rim that changes with the face included; of what hides the face within it, as the parser sees that;
-and of the face.
+The photos of a split are sorted by the share of the first face's outline that the parser does not label as face. Photos
+with a face that is covered by a mosaic are left out, for instance with one that is turned too far. Each photo is
+anonymized under one key. The table gives mean absolute changes in grey levels: of the whole photo outside the outline;
+of the aligned square outside the face, mask margin included; of occluders within the outline; and of the face.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Where = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Found:
-    """A photo's first face: its square, the outline in that as corners [n, 2] and as pixels, and what is face."""
+    """The first face of a photo: its square; in it the outline, as corners [n, 2] and as pixels; the face mask."""
 
     file: Path
     photo: Pixels
@@ -47,7 +46,7 @@ class Found:
 
     @property
     def hidden(self) -> float:
-        """What share of the outline something hides."""
+        """The occluded share of the outline."""
         return float((self.outline & ~self.face).sum() / self.outline.sum())
 
 
@@ -71,7 +70,7 @@ def _within(corners: Points, shape: tuple[int, ...]) -> Where:
 
 
 def changes(found: Found, shown: Pixels) -> list[float]:
-    """Mean absolute changes in COLUMNS' regions; not a number where one is empty."""
+    """Mean absolute changes in the regions of COLUMNS; NaN for an empty one."""
     moved = np.abs(shown.astype(np.float32) - found.photo).mean(2)
     square = np.asarray(align.crop(moved, found.quad, SIDE))
     inside = _within(align.transform(align.crop_to_photo(found.quad, SIDE), found.corners), moved.shape)
@@ -85,25 +84,25 @@ def main() -> None:
     parser.add_argument("--of", default="ifadit,hford,dbaf", help="backends, separated by commas")
     parser.add_argument("--split", default="odd")
     parser.add_argument("--limit", type=int, default=24)
-    parser.add_argument("--sheet", type=Path, help="photos and what each backend makes of them, as a PNG")
+    parser.add_argument("--sheet", type=Path, help="photos and the results of each backend, as a PNG")
     args = parser.parse_args()
     every = [one for file in of_split(photos_of(args.photos), args.split) if (one := look(file))]
     chosen = sorted(every, key=lambda one: one.hidden, reverse=True)
     names = args.of.split(",")
     rows: dict[Path, list[Pixels]] = {}
     for name in names:
-        engine, told = Engine(name), []
+        engine, results = Engine(name), []
         for one in chosen:
             made = engine.anonymize(one.photo, evaluation_key(SEED_TEXT, one.file.name, 0), consistent=True)
             if any(face.kind == MOSAIC for face in made.header.faces):
                 continue
-            told.append(changes(one, made.pixels))
+            results.append(changes(one, made.pixels))
             rows.setdefault(one.file, [around(one.photo, one.box)]).append(around(made.pixels, one.box))
-            if len(told) == args.limit:
+            if len(results) == args.limit:
                 break
         if name == names[0]:
-            print(f"| {len(told)} photos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
-        means = [statistics.fmean(value for value in column if value == value) for column in zip(*told, strict=True)]
+            print(f"| {len(results)} photos | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}", flush=True)
+        means = [statistics.fmean(value for value in column if value == value) for column in zip(*results, strict=True)]
         print(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |", flush=True)
     if args.sheet:
         captions = [f"{one.file.stem}: {one.hidden:.0%} hidden" for one in chosen if one.file in rows]

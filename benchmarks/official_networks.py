@@ -1,4 +1,4 @@
-"""Time the networks of the authors' iFADIT, one by one and together. Speed needs no trained numbers: these are drawn.
+"""Time the networks of the authors' iFADIT, one by one and together, with random weights.
 
 python benchmarks/official_networks.py [--device cuda] [--batch 1] [--repeat 5]
 """

@@ -1,10 +1,11 @@
-"""What a weight of the choice of people, or of the steps that fit one into a photo, does: `anonface evaluate` with it.
+"""Run `anonface evaluate` with changed weights of refinement, or of the choice of the target identity.
 
 python benchmarks/people.py [--steps NAME=VALUE ...] [--choice NAME=VALUE ...] -- DIR --split even --limit 8 ...
 
-Names are those of `RefineParams` and `ChoiceParams` (`anonface/backends/refine.py`); all that follows `--` is
-evaluate's: `--sheet FILE` shows the faces, without which no figure says enough. A journal does not know of the weights:
-give each its own. They hold in this process alone, so `--quick` is refused, which hands photos to a second one.
+Names are those of `RefineParams` and `ChoiceParams` (`anonface/backends/refine.py`). All that follows `--` is passed to
+evaluate. `--sheet FILE` shows the faces, which the figures alone do not replace. Give each run its own journal, because
+journals do not record these weights. The weights hold in this process alone, so `--quick`, which uses a second one, is
+refused.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ Params = TypeVar("Params", RefineParams, ChoiceParams)
 
 
 def changed(params: Params, changes: Sequence[str]) -> Params:
-    """Parameters with ``NAME=VALUE`` in place of what they were.
+    """Parameters with changes of the form ``NAME=VALUE``.
 
     Raises:
-        SystemExit: there is no such name, or its value is no number.
+        SystemExit: a name is unknown, or its value is not a number.
     """
     known = {field.name: type(getattr(params, field.name)) for field in fields(params) if field.name != "steps"}
     values = {}
@@ -45,11 +46,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--choice", nargs="*", default=[], metavar="NAME=VALUE")
-    parser.add_argument("evaluate", nargs="+", help="what evaluate is to be given, after --")
+    parser.add_argument("evaluate", nargs="+", help="arguments of evaluate, after --")
     args = parser.parse_args()
     for option in ("--quick", "--backend"):
         if any(word.split("=")[0] == option for word in args.evaluate):
-            parser.error(f"{option} goes past these weights")
+            parser.error(f"{option} does not use these weights")
     ifadit.DISGUISE = changed(ifadit.DISGUISE, args.steps)
     ifadit.CHOICE = changed(ifadit.CHOICE, args.choice)
     sys.argv = ["anonface", "evaluate", *args.evaluate]

@@ -1,11 +1,11 @@
-"""What sealing costs on a photo of 12 megapixels: time and memory, held against the file and against the whole job.
+"""Time and memory of sealing a photo of 12 megapixels, compared with the file and with the whole job.
 
 GOMP_SPINCOUNT=10000 python benchmarks/sealing.py [--repeat 5] [--skip-job]
 
-The photo is the large one of examples/, scaled up, with camera-like noise, as a JPEG of quality 92. Memory is what
-Python holds at most, by tracemalloc, from reading the file to the pieces of the sealed output; the file's own bytes
-count, the encoded picture, which a job without a seal holds too, does not. The job is `anonymize` with default settings
-on the CPU, one run.
+The photo is the large one of examples/, scaled up, with camera-like noise, as a JPEG of quality 92. Memory is the peak
+by tracemalloc, from reading the file to the pieces of the sealed output. It includes the file's bytes, but not the
+encoded picture, which a job without sealing holds too. The job is one run of `anonymize` with default settings on the
+CPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUAD = ((1500.0, 900.0), (1500.0, 1900.0), (2500.0, 1900.0), (2500.0, 900.0))
 
 
 def photo() -> tuple[np.ndarray, bytes]:
-    """Pixels and the file."""
+    """The pixels and the file's bytes."""
     with Image.open(EXAMPLE) as image:
         large = np.asarray(image.convert("RGB").resize(SIZE, Image.Resampling.BICUBIC), np.float32)
     noise = np.random.default_rng(0).normal(0, 8, large.shape)
@@ -45,7 +45,7 @@ def photo() -> tuple[np.ndarray, bytes]:
 
 
 def seconds(step: Callable[[], object], repeat: int) -> float:
-    """Median wall-clock seconds, after one run that does not count."""
+    """Median wall-clock seconds, after one warm-up run."""
     times = []
     for _ in range(repeat + 1):
         start = time.perf_counter()
@@ -55,7 +55,7 @@ def seconds(step: Callable[[], object], repeat: int) -> float:
 
 
 def peak(step: Callable[[], object]) -> int:
-    """Bytes held at most while a step runs, beyond what was held before it."""
+    """Peak of the bytes allocated by a step."""
     tracemalloc.start()
     result = step()
     most = tracemalloc.get_traced_memory()[1]
@@ -89,7 +89,7 @@ def main() -> None:
     encoding = time.perf_counter() - started
 
     def file() -> Pieces:
-        data = bytes(bytearray(original))  # as if it had just been read
+        data = bytes(bytearray(original))  # a fresh copy, like a file just read
         contents = sealing.of_file(data, ".jpg", carriers.picture_digest(picture))
         return carriers.embedded(picture, sealing.seal(header, key, contents))
 

@@ -1,10 +1,10 @@
-"""Seconds that a face takes from a photo in memory to a finished one, hidden and led back, by each backend, warm.
+"""Seconds per face to anonymize and to recover a photo in memory, for each backend, after a warm-up.
 
 python benchmarks/seconds.py PHOTO... [--of ifadit,hford,dbaf] [--limit 10] [--device cpu]
 
-Photos are hidden without a record, each under a key of its own, and found and led back as anybody's would be; a folder
-stands for the photos in it. The first photo goes through once before anything counts. What several faces of a photo
-take is divided by their number. Of each backend the mean is told, the most, and how many times the first one's it is.
+Photos are anonymized without a record, each under its own key, and recovered after detecting the faces again. A folder
+stands for the photos in it. The first photo is processed once for warm-up. The time of a photo is divided by its number
+of faces. For each backend the table gives mean and maximum, and the ratio of the mean to that of the first backend.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anonface.pipeline import MOSAIC, Engine
 
 
 def measured(engine: Engine, file: Path) -> tuple[float, float] | None:
-    """Seconds a face to hide a photo and to lead it back; None if a face is covered or none is found."""
+    """Seconds per face to anonymize and to recover a photo; None if there is no face or a mosaic."""
     photo, key = np.asarray(Image.open(file).convert("RGB")), evaluation_key(SEED_TEXT, file.name, 0)
     start = time.perf_counter()
     made = engine.anonymize(photo, key, consistent=True, faceless=True)
@@ -39,14 +39,16 @@ def measured(engine: Engine, file: Path) -> tuple[float, float] | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos", type=Path, nargs="+", metavar="PHOTO", help="photos, or folders of them")
-    parser.add_argument("--of", default="ifadit,hford,dbaf", help="backends; the others are held against the first")
-    parser.add_argument("--limit", type=int, help="of the photos with a face that is not covered, the first so many")
+    parser.add_argument("--of", default="ifadit,hford,dbaf", help="backends; the others are compared with the first")
+    parser.add_argument(
+        "--limit", type=int, help="number of photos to measure, without those that have no face or a covered one"
+    )
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     files = [file for some in args.photos for file in (sorted(photos_of(some)) if some.is_dir() else [some])]
     print(
         f"{'seconds a face':16}{'photos':>7}"
-        + f"{'hide':>12}{'most':>8}{'ratio':>8}{'back':>12}{'most':>8}{'ratio':>8}"
+        + f"{'anonymize':>12}{'max':>8}{'ratio':>8}{'recover':>12}{'max':>8}{'ratio':>8}"
     )
     first: list[float] = []
     for name in args.of.split(","):

@@ -26,7 +26,7 @@ class DiscriminatorParams:
 
     def __post_init__(self) -> None:
         if self.side != 4 * 2 ** (len(self.channels) - 1):
-            raise ValueError(f"{len(self.channels)} widths do not lead from {self.side} px to 4 px")
+            raise ValueError(f"{len(self.channels)} widths do not match the halvings from {self.side} px to 4 px")
 
 
 class EqualConv(nn.Module):

@@ -21,7 +21,7 @@ CLASSES = (
 
 FACE = tuple(CLASSES.index(name) for name in ("skin", "brows", "eyes", "nose", "lips"))  # the classes of the face mask
 SKIN, BROW = ((CLASSES.index(name),) for name in ("skin", "brows"))
-BARE = tuple(CLASSES.index(name) for name in ("ears", "neck"))  # skin beside the face
+BARE = tuple(CLASSES.index(name) for name in ("ears", "neck"))  # skin outside the face
 HAIR = (CLASSES.index("hair"),)
 GLASSES = (CLASSES.index("glasses"),)
 

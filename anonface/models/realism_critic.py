@@ -46,8 +46,8 @@ class RealismCritic(nn.Module):
     def forward(self, faces: Tensor, member: int | None = None) -> Tensor:
         if faces.shape[-1] != self.SIDE:
             faces = F.interpolate(faces, (self.SIDE, self.SIDE), mode="bilinear", antialias=True)
-        asked = self.members if member is None else self.members[member : member + 1]
-        return torch.stack([one(faces) for one in asked]).mean(0)
+        chosen = self.members if member is None else self.members[member : member + 1]
+        return torch.stack([one(faces) for one in chosen]).mean(0)
 
 
 def within(logits: Tensor, mask: Tensor) -> Tensor:

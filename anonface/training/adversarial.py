@@ -1,6 +1,6 @@
-"""The game of a maker, of pictures or of latents, and a discriminator.
+"""Adversarial losses of a generator, of pictures or of latents, and a discriminator.
 
-With the non-saturating loss and R1 (Mescheder et al. 2018).
+They are the non-saturating loss and the R1 gradient penalty (Mescheder et al. 2018).
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from torch.func import functional_call
 
 @dataclass(frozen=True)
 class AdversarialLosses:
-    """Losses of one step: of each made picture the maker's and the discriminator's, the real ones' and R1."""
+    """Losses of one step.
+
+    Attributes:
+        fooling: the generator's loss for each generated sample, [M].
+        caught: the discriminator's loss for each generated sample, [M].
+        real: the discriminator's mean loss for the real samples.
+        slope: the R1 penalty.
+    """
 
     fooling: Tensor
     caught: Tensor
@@ -24,12 +31,12 @@ class AdversarialLosses:
 
 
 def adversarial_losses(discriminator: nn.Module, real: Tensor, made: Tensor, penalty: float = 0.0) -> AdversarialLosses:
-    """Both sides' losses, each blind to the other's parameters.
+    """The losses of both networks. No gradient of one network's loss reaches the other network's parameters.
 
     Args:
-        discriminator: [B, ...] -> [B], how real each one is.
-        real, made: [B, ...] and [M, ...], pictures in [-1, 1] for instance.
-        penalty: weight of R1, half the squared slope at the real ones; 0 leaves it out.
+        discriminator: samples [B, ...] -> logits [B], high for real ones.
+        real, made: samples [B, ...] and [M, ...], for instance pictures in [-1, 1].
+        penalty: weight of R1, half the squared gradient norm at the real samples; 0 disables it.
     """
     fixed = {name: value.detach() for name, value in discriminator.named_parameters()}
     fooling = F.softplus(-functional_call(discriminator, fixed, (made,)).float())

@@ -1,6 +1,7 @@
-"""Synthetic faces without limit: latents from the generator, degraded towards what real photos look like.
+"""Training data: faces drawn by the generator, and their augmentations.
 
-Images are [B, 3, S, S] in [-1, 1]. Every draw takes a torch.Generator, so a step's data are a function of its seed.
+Images are [B, 3, S, S] in [-1, 1]. Every random function takes a torch.Generator, so a step's data depend on its seed
+alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 def draw_latents(
     mapping: MappingNetwork, count: int, rng: torch.Generator, n_latents: int = MobileStyleGAN.TIED, mix: float = 0.5
 ) -> Tensor:
-    """W+ codes [count, n_latents, 512]: each one w, or, with probability ``mix``, two joined at a random layer."""
+    """Random W+ codes [count, n_latents, 512]; a share ``mix`` has styles of two w, mixed at a random layer."""
     z = torch.randn(2 * count, 512, generator=rng)
     with torch.no_grad():
         w = mapping(z.to(next(mapping.parameters()).device))
@@ -35,7 +36,7 @@ def draw_latents(
 
 
 def draw_keys(mapping: MappingNetwork, count: int, rng: torch.Generator, params: SecureIdentityFlowParams) -> FlowKey:
-    """Keys as the key generator makes them (equation 4), from a training stream."""
+    """Random keys distributed like those of the key generator (equation 4)."""
     unit = torch.randint(256, (count, params.key), generator=rng) / 127.5 - 1
     with torch.no_grad():
         k = mapping(unit)
@@ -45,9 +46,13 @@ def draw_keys(mapping: MappingNetwork, count: int, rng: torch.Generator, params:
     return FlowKey(k, torch.from_numpy(orthogonal_mixes(normals.numpy(), cosines.numpy())).float())
 
 
+HELD_OUT = 64  # validation faces at the end of a bank
+BANK_SIDE, BANK_SEED = 128, 7
+
+
 @dataclass
 class FaceBank:
-    """Faces rendered beforehand: images uint8 [N, 3, S, S] and their latents float16 [N, n, 512]."""
+    """Stored faces: images uint8 [N, 3, S, S] and their latents float16 [N, n, 512]; the last HELD_OUT validate."""
 
     images: Tensor
     latents: Tensor
@@ -56,7 +61,7 @@ class FaceBank:
         return len(self.images)
 
     def draw(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Indices [count], images in [-1, 1] and latents float32 of random members, without the last HELD_OUT."""
+        """Indices [count], images in [-1, 1] and latents float32 of random training faces."""
         chosen = torch.randint(len(self) - HELD_OUT, (count,), generator=rng)
         return chosen, self.faces(chosen), self.latents[chosen].float()
 
@@ -64,12 +69,9 @@ class FaceBank:
         return self.images[index].float() / 127.5 - 1
 
     def held_out(self, count: int) -> tuple[Tensor, Tensor]:
-        """Members that :meth:`draw` never gives, for sheets and scores."""
+        """Images and latents of validation faces."""
         index = slice(len(self) - HELD_OUT, len(self) - HELD_OUT + count)
         return self.faces(index), self.latents[index].float()
-
-
-HELD_OUT = 64
 
 
 def drawn_rows(
@@ -79,12 +81,12 @@ def drawn_rows(
     saved_every: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Tensor]:
-    """The first ``count`` rows of the columns kept in ``file``; what is missing is drawn, and saved every so many rows.
+    """The first ``count`` rows of the columns in ``file``; missing rows are drawn and saved.
 
     Args:
-        draw: is told how many rows there are and returns some more of every column, of which it makes the same whenever
-            it is told so.
-        progress: called with (rows there are, count).
+        draw: the number of existing rows -> further rows of every column. It depends on that number alone.
+        saved_every: rows between two saves.
+        progress: called with (existing rows, count).
     """
     from safetensors.torch import load_file, save_file
 
@@ -105,7 +107,7 @@ def drawn_rows(
 
 
 def row_generator(seed: int, row: int) -> torch.Generator:
-    """The random stream of rows from this one on."""
+    """The random generator of the rows that start at ``row``."""
     return torch.Generator().manual_seed(seed * 1_000_003 + row)
 
 
@@ -114,28 +116,26 @@ def load_bank(
     generator: MobileStyleGAN,
     mapping: MappingNetwork,
     count: int,
-    side: int = 128,
-    seed: int = 7,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FaceBank:
-    """The bank in ``file``, rendered first where the file is missing or holds fewer faces than ``count``."""
+    """The first ``count`` faces of the bank in ``file``, at BANK_SIDE px; missing ones are rendered and saved first."""
 
     @torch.inference_mode()
     def draw(done: int) -> dict[str, Tensor]:
-        w = draw_latents(mapping, 4, row_generator(seed, done))
-        render = F.adaptive_avg_pool2d(generator.synthesize(w, 256), side)
+        w = draw_latents(mapping, 4, row_generator(BANK_SEED, done))
+        render = F.adaptive_avg_pool2d(generator.synthesize(w, 256), BANK_SIDE)
         return {"images": levels(render), "latents": w.half()}
 
     return FaceBank(**drawn_rows(file, count, draw, 1000, progress))
 
 
 class FacePool:
-    """Rendered faces kept on the generator's device and replaced little by little.
+    """Rendered faces on the generator's device, which are gradually replaced.
 
     Args:
-        size: faces kept, uint8; a face of 256 px takes 0.2 MB.
-        fresh: faces rendered anew at each draw once the pool is full. With as many as a batch has, every face is seen
-            about once; a CPU, on which rendering costs as much as learning, takes one.
+        size: number of faces in the pool, uint8; a face of 256 px takes 0.2 MB.
+        fresh: number of faces rendered at each draw once the pool is full. With the batch size every face is used about
+            once. On a CPU, where rendering takes as long as a training step, it is one.
     """
 
     def __init__(self, generator: MobileStyleGAN, mapping: MappingNetwork, size: int, fresh: int, side: int = 256):
@@ -149,12 +149,12 @@ class FacePool:
         return levels(faces)
 
     def draw(self, count: int, rng: torch.Generator) -> Tensor:
-        """Faces [count, 3, S, S] in [-1, 1]: some mirrored, lighter or darker, with another cast or none of colour."""
+        """Random faces [count, 3, S, S] in [-1, 1], mirrored and relit at random."""
         return relit(self.pick(count, rng), rng)
 
     @torch.no_grad()
     def pick(self, count: int, rng: torch.Generator) -> Tensor:
-        """Members [count, C, S, S] in [-1, 1], some mirrored, after the pool was refreshed."""
+        """Refresh the pool, then take random members [count, C, S, S] in [-1, 1], mirrored at random."""
         filling = len(self.images) < self.size
         new = self.render(max(self.fresh, count) if filling else self.fresh, rng)
         self.images = torch.cat([self.images, new])[-self.size :]
@@ -163,13 +163,13 @@ class FacePool:
 
 
 def mirrored(pictures: Tensor, rng: torch.Generator) -> Tensor:
-    """Pictures [B, C, S, S], half of them with left and right changed; runs on their device."""
+    """Pictures [B, C, S, S], each flipped horizontally with probability 0.5; runs on their device."""
     turned = torch.rand(len(pictures), 1, 1, 1, generator=rng).to(pictures.device) < 0.5
     return torch.where(turned, pictures.flip(3), pictures)
 
 
 def cropped(pictures: Tensor, side: int, rng: torch.Generator) -> Tensor:
-    """A random square of each picture [B, C, S, S]; the squares' corners lie on a grid of 8 px."""
+    """A random square of each picture [B, C, S, S], aligned to a grid of 8 px."""
     room = (pictures.shape[-1] - side) // 8 + 1
     return squares(pictures, 8 * torch.randint(room, (len(pictures), 2), generator=rng), side)
 
@@ -180,7 +180,7 @@ def squares(pictures: Tensor, corners: Tensor, side: int) -> Tensor:
 
 
 def relit(faces: Tensor, rng: torch.Generator) -> Tensor:
-    """Faces [B, 3, S, S] in [-1, 1] in another light, some of them grey; runs on the faces' device."""
+    """Faces [B, 3, S, S] in [-1, 1] with random gamma, gain and colour cast, some grey; runs on the faces' device."""
 
     def uniform(low: float, high: float, channels: int = 1) -> Tensor:
         drawn = torch.rand(len(faces), channels, 1, 1, generator=rng)
@@ -195,8 +195,11 @@ def relit(faces: Tensor, rng: torch.Generator) -> Tensor:
 def jitter(
     faces: Tensor, rng: torch.Generator, shift: float = 0.015, scale: float = 0.03, turn: float = 0.03
 ) -> Tensor:
-    """Re-alignment error: normal, of standard deviation ``shift`` (in shares of the side; 0.015 is 4 px of 256), half
-    of ``scale``, and half of ``turn`` (radians)."""
+    """Faces [B, 3, S, S] with a random re-alignment error.
+
+    The standard deviations are ``shift`` in shares of the side (0.015 is 4 px of 256), half of ``scale``, and half of
+    ``turn`` in radians.
+    """
     n = len(faces)
     dx, dy, ds, a = (torch.randn(n, generator=rng) * 0.5 * s for s in (2 * shift, 2 * shift, scale, turn))
     cos, sin = (1 + ds) * torch.cos(a), (1 + ds) * torch.sin(a)
@@ -206,8 +209,10 @@ def jitter(
 
 
 def photograph(faces: Tensor, rng: torch.Generator, covered: float = 0.3) -> Tensor:
-    """Synthetic faces as cameras and files would show them: light, colour cast, blur, noise, size, JPEG; a share
-    ``covered`` of them with a plain occluder."""
+    """Faces with random degradations of cameras and files: light, colour cast, blur, noise, resizing, JPEG.
+
+    With probability ``covered`` a face gets a plain occluder.
+    """
     return torch.stack([_photograph_one(face, rng, covered) for face in faces])
 
 
@@ -218,10 +223,7 @@ def rounded(faces: Tensor) -> Tensor:
 
 
 def recompressed(faces: Tensor, rng: torch.Generator) -> Tensor:
-    """Faces [B, 3, S, S] in [-1, 1] as JPEG files of quality 60 to 100 give them back.
-
-    Gradients pass: the compression's change is added as a constant.
-    """
+    """Faces [B, 3, S, S] in [-1, 1] after JPEG compression of quality 60 to 100, with a straight-through gradient."""
     pixels = levels(faces.detach()).permute(0, 2, 3, 1).cpu().numpy()
     qualities = torch.randint(60, 101, (len(faces),), generator=rng).tolist()
     pictures = np.stack([through_jpeg(*photo) for photo in zip(pixels, qualities, strict=True)])
@@ -235,7 +237,7 @@ def levels(pictures: Tensor) -> Tensor:
 
 
 def uniform(rng: torch.Generator, low: float, high: float) -> float:
-    """A number between two."""
+    """A random number between two."""
     return low + (high - low) * float(torch.rand((), generator=rng))
 
 
@@ -266,14 +268,14 @@ def _photograph_one(face: Tensor, rng: torch.Generator, covered: float) -> Tenso
 
 
 def through_jpeg(pixels: NDArray, quality: int) -> NDArray:
-    """uint8 [H, W, 3] as a JPEG file of that quality gives it back (the channels' order does not matter)."""
+    """uint8 [H, W, 3] after JPEG compression."""
     decoded = cv2.imdecode(cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
     assert decoded is not None
     return decoded
 
 
 def _occlude(image: NDArray, rng: torch.Generator) -> NDArray:
-    """A flat or striped shape of hand, cup or strand size somewhere on the crop."""
+    """The crop with an ellipse of one colour at a random place, of the size of a hand, a cup or a strand."""
     side = image.shape[0]
     canvas = image.copy()
     centre = (int(uniform(rng, 0, side)), int(uniform(rng, 0.3 * side, side)))
@@ -284,6 +286,6 @@ def _occlude(image: NDArray, rng: torch.Generator) -> NDArray:
 
 
 def tile(columns: list[Tensor]) -> np.ndarray:
-    """A contact sheet: each [B, 3, S, S] in [-1, 1] becomes a column; uint8 [B*S, len*S, 3]."""
+    """A contact sheet with one column for each [B, 3, S, S] in [-1, 1]: uint8 [B*S, len*S, 3]."""
     sheet = torch.cat([torch.cat(list(c.float().cpu()), dim=1) for c in columns], dim=2)
     return levels(sheet).permute(1, 2, 0).numpy()

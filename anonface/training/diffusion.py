@@ -1,6 +1,6 @@
-"""The latent diffusion model of the ``diffusion`` backend: first its autoencoder, then its noise prediction.
+"""Training of the ``diffusion`` backend's latent diffusion model: first the autoencoder, then the UNet.
 
-Both are trained on faces that the generator draws on the training device itself, so that a GPU never waits for data.
+The generator draws the training faces on the training device, so that a GPU never waits for data.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ from anonface.training.data import FacePool, cropped, jitter, relit, rounded, ti
 from anonface.training.loop import Objective
 
 AVERAGE_DECAY = 0.999
-ALONE = 0.15  # of the faces of the noise prediction's batches
-PIXEL_SPREAD = 0.27  # of the means of faces' pixels, counted from 0 to 1
+UNCONDITIONAL = 0.15  # share of faces that are noisy everywhere
+PIXEL_SPREAD = 0.27  # standard deviation of block means of faces, pixels in 0..1
 
 
 class AutoencoderObjective(Objective):
-    """Trains the autoencoder to be idempotent: E(round(D(z))) is close to z, which is what recovery rests on.
+    """Trains the autoencoder to be idempotent, E(round(D(z))) close to z, because recovery depends on it.
 
-    Half of the latents of that loss are turned: in places they are another face's, with noise, as the key leaves
-    them. Latents are drawn towards mean 0 and spread 1, which the noise schedule takes for granted.
+    Half of the latents in that loss are mixed with another face's latents and noise inside an ellipse, similar to what
+    a key does. Latents are regularised to mean 0 and standard deviation 1, which the noise schedule assumes.
 
     Args:
-        crop: side of the random squares that are learnt from, in px: the network is convolutional, and small pictures
-            make many steps. 0: whole faces.
-        repeat_every: that loss costs more than all others; it is taken every so many steps.
+        crop: side in px of random crops for training, which make steps faster; 0: whole faces.
+        repeat_every: interval in steps of the idempotence loss, which costs more than all others.
     """
 
     def __init__(
@@ -74,13 +73,13 @@ class AutoencoderObjective(Objective):
         }
 
     def _repeated(self, latents: Tensor, decoded: Tensor, rng: torch.Generator) -> Tensor:
-        """Mean square of E(round(D(z))) - z, over the faces' own latents and turned ones."""
-        turned = self._turned(latents.detach(), rng)
-        again = self.model.encode(rounded(torch.cat([decoded, self.model.decode(turned)]).float()))
-        return (again - torch.cat([latents.detach(), turned])).float().square().mean()
+        """Mean square of E(round(D(z))) - z, over the faces' own latents and mixed ones."""
+        mixed = self._mixed(latents.detach(), rng)
+        again = self.model.encode(rounded(torch.cat([decoded, self.model.decode(mixed)]).float()))
+        return (again - torch.cat([latents.detach(), mixed])).float().square().mean()
 
-    def _turned(self, latents: Tensor, rng: torch.Generator) -> Tensor:
-        """Latents [B, C, S, S] with another picture's, and noise, in one ellipse each, which may reach beyond them."""
+    def _mixed(self, latents: Tensor, rng: torch.Generator) -> Tensor:
+        """Latents [B, C, S, S] with another picture's latents and noise inside a random ellipse."""
         other = latents.roll(1, 0) + 0.1 * torch.randn(latents.shape, generator=rng).to(latents)
         places = (torch.arange(latents.shape[-1]) + 0.5) / latents.shape[-1]
         centre, axes = torch.rand(2, len(latents), 2, 1, generator=rng)
@@ -90,24 +89,24 @@ class AutoencoderObjective(Objective):
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
-        """Faces, their reconstructions, and those again."""
+        """Columns: faces, their reconstructions, and the reconstructions of these."""
         faces = self.faces.render(4, torch.Generator().manual_seed(99)).float() / 127.5 - 1
         once = rounded(self.model.decode(self.model.encode(faces)))
         return tile([faces, once, self.model.decode(self.model.encode(once))])
 
 
 def _averaged(average: Any, current: Any, steps: Tensor | int) -> None:
-    """An exponential moving average that soon forgets the random start, however short the run."""
+    """An exponential moving average with a warm-up of its decay, so that short runs forget the random start."""
     decay = min(AVERAGE_DECAY, (1 + int(steps)) / (10 + int(steps)))
     get_ema_multi_avg_fn(decay)(average, current, steps)
 
 
 @torch.no_grad()
 def start_from_block_means(autoencoder: Any) -> None:
-    """Let an ``AutoencoderTiny`` begin as the plainest there is: latents are means of 8 x 8 px, decoded as they are.
+    """Initialise an ``AutoencoderTiny`` so that latents are means of 8 x 8 px and are decoded as flat blocks.
 
-    Its blocks end in a rectifier and add to what passes through, so pictures, which it counts from 0 to 1, pass
-    unharmed; what the blocks add begins near nothing. Without that a thousand steps go by before it knows colours.
+    Its blocks are residual and end in a ReLU. Pictures in 0..1 are not negative, so they pass unchanged, and what the
+    blocks add starts near zero. Without this initialisation colours take a thousand steps.
     """
     blocks = [m for m in autoencoder.modules() if hasattr(m, "fuse")]
     for block in blocks:
@@ -135,9 +134,9 @@ def start_from_block_means(autoencoder: Any) -> None:
 
 
 class LatentPool:
-    """Latents of faces, and of the same faces mirrored, moved and in another light, encoded once.
+    """A pool of encoded faces, each of them as drawn and augmented (mirrored, moved, relit).
 
-    While it holds fewer than the faces' ``size`` it takes as many at each draw as are drawn, later ``fresh`` ones.
+    Until the pool is full, each draw adds as many faces as it returns; later it adds ``fresh`` ones.
     """
 
     def __init__(self, model: LatentDiffusion, faces: FacePool) -> None:
@@ -146,7 +145,7 @@ class LatentPool:
 
     @torch.no_grad()
     def draw(self, count: int, rng: torch.Generator) -> Tensor:
-        """``count`` latents [count, C, S, S] of those there are by now."""
+        """Random latents [count, C, S, S] of the pool."""
         if new := count if len(self.latents) < 2 * self.faces.size else self.faces.fresh:
             self._add(self.faces.render(new, rng).float() / 127.5 - 1, rng)
         chosen = torch.randint(len(self.latents), (count,), generator=rng)
@@ -160,16 +159,16 @@ class LatentPool:
 
 
 def _plain_attention(device: torch.device) -> AbstractContextManager[None]:
-    """On a CPU, attention as two products: the fused one's backward pass takes an eighth of every step."""
+    """Context without fused attention on a CPU, where its backward pass would take an eighth of every step."""
     return sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
 
 
 class NoiseObjective(Objective):
-    """Trains the UNet to predict the velocity of latents; its moving average ships.
+    """Trains the UNet to predict the velocity of latents; its moving average is shipped.
 
-    Most faces are noisy inside the fixed region alone: their surroundings are clean, as they are where a face is
-    replaced, and the network learns to continue them. A share ALONE is noisy everywhere, as in the paper. Velocity is
-    sqrt(a) noise - sqrt(1 - a) clean latents at the share of signal a (Salimans and Ho 2022).
+    Most faces have noise only inside the fixed region, as in face replacement, so the network learns to inpaint. A
+    share UNCONDITIONAL has noise everywhere, as in the paper. The velocity is sqrt(a) noise - sqrt(1 - a) clean latents
+    at the signal level a (Salimans and Ho 2022).
     """
 
     def __init__(self, model: LatentDiffusion, faces: FacePool, batch: int = 8) -> None:
@@ -191,8 +190,8 @@ class NoiseObjective(Objective):
         latents, diffusion = self.latents.draw(self.batch, rng), self.model.diffusion
         noise = torch.randn(latents.shape, generator=rng).to(latents)
         steps = torch.randint(diffusion.config.num_train_timesteps, (len(latents),), generator=rng).to(latents.device)
-        alone = torch.rand(len(latents), 1, 1, 1, generator=rng) < ALONE
-        learnt = (alone | fixed_region(self.model.side)).to(latents.device)
+        everywhere = torch.rand(len(latents), 1, 1, 1, generator=rng) < UNCONDITIONAL
+        learnt = (everywhere | fixed_region(self.model.side)).to(latents.device)
         seen = torch.where(learnt, diffusion.add_noise(latents, noise, steps), latents)
         with mixed_precision(latents.device), _plain_attention(latents.device):
             predicted = self.model.unet(seen, steps).sample
@@ -201,7 +200,7 @@ class NoiseObjective(Objective):
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
-        """Faces, and what the average puts in their place: as it draws them, and as the backend asks for them."""
+        """Columns: faces; inpainted by plain sampling; inpainted with the backend's guidance and spread."""
         rng, steps = torch.Generator().manual_seed(99), 50
         faces = self.faces.render(6, rng).float() / 127.5 - 1
         clean = self.model.encode(faces)

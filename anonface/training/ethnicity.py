@@ -1,6 +1,6 @@
-"""What a code tells of apparent ethnicity, fitted: drawn faces, a public classifier's classes, ridge regression.
+"""Fits the reading of apparent ethnicity: ridge regression of a public classifier's odds on codes of drawn faces.
 
-The classifier errs often, on one face; over many its errors are nobody's direction.
+The classifier is often wrong for a single face, but its errors average out over many.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from torch import Tensor
 from anonface.models.ethnicity import Ethnicity
 from anonface.training.latent_attributes import ridge
 
-HELD_OUT = 4  # one face in so many tells how well codes tell
-RIDGE = 1.0  # in mean variances of a coordinate
+HELD_OUT = 4  # every fourth face is for validation
+RIDGE = 1.0  # in units of the mean variance of a coordinate
 
 
 def asian_odds(classes: Tensor) -> Tensor:
-    """Of probabilities [N, 5], ``EthnicityClassifier``'s, the log of "Asian" against the mean of all logs: [N]."""
+    """Probabilities of ``EthnicityClassifier`` [N, 5] -> log probability of "Asian" minus the mean log, [N]."""
     logs = classes.double().clamp_min(1e-3).log()
     return logs[:, 2] - logs.mean(1)
 
 
 def fit_ethnicity(codes: Tensor, odds: Tensor) -> tuple[Ethnicity, float]:
-    """What codes [N, 448] tell of odds [N], and at what correlation they foretell those of faces held out."""
+    """The reading of odds [N] from codes [N, 448], and its correlation with the odds of held-out faces."""
     x, y = codes.double(), odds.double()
     learned = torch.arange(len(x)) % HELD_OUT != 0
-    foretold = x[~learned] @ _direction(x[learned], y[learned])
-    told = float(torch.corrcoef(torch.stack([foretold, y[~learned]]))[0, 1])
+    predicted = x[~learned] @ _direction(x[learned], y[learned])
+    correlation = float(torch.corrcoef(torch.stack([predicted, y[~learned]]))[0, 1])
     direction = _direction(x, y)
     read = x @ direction
     ethnicity = Ethnicity()
     ethnicity.direction.copy_(direction / read.std())
     ethnicity.usual.copy_(read.mean() / read.std())
-    return ethnicity, told
+    return ethnicity, correlation
 
 
 def _direction(x: Tensor, y: Tensor) -> Tensor:
-    """Along which y changes, of any length."""
+    """The direction of x along which y changes, of any length."""
     off = x - x.mean(0)
     return ridge(off / off.square().mean().sqrt(), y - y.mean(), RIDGE)

@@ -1,8 +1,8 @@
-"""Image heads for 256 and 512 px: the released generator has one for 1024 px only.
+"""Training of the image heads for 256 and 512 px; the released generator has a head for 1024 px only.
 
-Each head learns to give the area-averaged 1024-px render from the features of its own level, on latents drawn without
-limit (style mixing included). A 1024-px render costs far more than a head's step, so renders are kept in a pool, used
-several times and replaced one by one. The linear part starts from least squares over the first renders.
+Each head learns to predict the area-averaged 1024-px render from the features of its level, on random latents with
+style mixing. A 1024-px render costs far more than a training step of a head, so renders are kept in a pool, used
+several times and replaced one by one. The linear part is initialised by least squares on the first renders.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from anonface.models.mobile_stylegan import EarlyHead, MappingNetwork, MobileSty
 from anonface.training.data import draw_latents, levels, tile
 from anonface.training.loop import Objective
 
-TURNS = ("256", "256", "512")  # which head learns at which step
+TURNS = ("256", "256", "512")  # the head trained at each step, in turn
 
 
 class HeadsObjective(Objective):
-    """Trains ``generator.heads`` against the generator's own 1024-px output; everything else stays fixed.
+    """Trains ``generator.heads`` against the generator's own 1024-px output; all else is frozen.
 
     Args:
-        pool: renders kept (0.8 MB each); ``refresh`` steps pass between two new ones once the pool is full.
+        pool: number of renders in the pool, 0.8 MB each.
+        refresh: interval in steps between two new renders once the pool is full.
     """
 
     def __init__(
@@ -55,10 +56,10 @@ class HeadsObjective(Objective):
         return {"error": 10 * square + error.abs().mean(), "_side": square.new_tensor(float(side)), "_psnr": psnr}
 
     @torch.no_grad()
-    def _start_from_least_squares(self, count: int = 48, seed: int = 3) -> None:
-        """Fit each head's linear part to ``count`` renders, some 4,096 pixels each; the rest starts small."""
+    def _start_from_least_squares(self, count: int = 48) -> None:
+        """Fit each head's linear part to about 4,096 pixels of each of ``count`` renders."""
         for _ in range(count):
-            self._draw(torch.Generator().manual_seed(seed * 1000 + len(self.pool)))
+            self._draw(torch.Generator().manual_seed(3000 + len(self.pool)))
         for side, head in zip(self.generator.heads, self._heads(), strict=True):
             level = self.generator.level(int(side))
             width = head.weight.shape[1] + 1

@@ -1,10 +1,9 @@
 """Distillation of the identity encoder from two public recognizers.
 
-The student's trunks have the teachers' architectures and start from their weights; what they learn is to give, for a
-face that was jittered, re-lit, blurred, compressed or partly covered, the embedding that the teachers give for the
-clean one. Teachers: A, MobileFaceNet 192-d; B, a depthwise residual network 256-d. The judge of this project's figures
-is neither. A third network says which directions of the codes show apparent sex and age, the pictures themselves which
-show the tone of the skin.
+The student's trunks have the teachers' architectures and start from their weights. They learn to give the teachers'
+embedding of a clean face for the same face after jitter, relighting, blur, compression or partial occlusion. Teacher A
+is a MobileFaceNet (192-d), teacher B a depthwise residual network (256-d). Neither is used in evaluations. A classifier
+gives the labels for the directions of apparent sex and age in the codes; skin tone is measured in the pictures.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from anonface.training.loop import Objective
 
 
 def start_from_teachers(encoder: IdentityEncoder, teacher_a: GraphFile, teacher_b: GraphFile) -> None:
-    """Copy the teachers' numbers into the trunks, convolution by convolution in running order."""
+    """Copy the teachers' weights into the trunks, layer by layer in order of execution."""
     _copy_trunk(encoder.trunk_a, teacher_a)
     _copy_trunk(encoder.trunk_b, teacher_b)
     arrays = teacher_b.arrays
@@ -52,12 +51,12 @@ def _copy_trunk(trunk: MobileFaceNet | DepthwiseResNet, teacher: GraphFile) -> N
 class IdentityObjective(Objective):
     """1 - cosine to each teacher's embedding of the clean face, averaged over both trunks.
 
-    What is shipped lies between the start and where training on synthetic faces ended (weight-space ensembling,
-    Wortsman et al. 2022): steadier under degradation than the start, and nearly as sharp on real faces, where the end
-    alone is not.
+    The shipped weights are an average of the initial and the trained ones (weight-space ensembling, Wortsman et al.
+    2022). They are more robust to degradations than the initial weights and nearly as accurate on real faces, which the
+    trained weights alone are not.
     """
 
-    KEEP = 0.7  # the start's share
+    KEEP = 0.7  # weight of the initial weights
 
     def __init__(self, encoder: IdentityEncoder, bank: FaceBank, apparent: SexAgeClassifier, batch: int = 16) -> None:
         self.encoder, self.bank, self.batch = encoder, bank, batch
@@ -86,9 +85,9 @@ class IdentityObjective(Objective):
 
 
 def skin_tone(faces: Tensor) -> Tensor:
-    """How light the skin of FFHQ-aligned faces [B, 3, R, R] in [-1, 1] is: [B, 1], CIE L* (0..100).
+    """Lightness of the skin in FFHQ-aligned faces [B, 3, R, R] in [-1, 1]: CIE L* in 0..100, [B, 1].
 
-    The median over both cheeks and the forehead. Light counts too, but codes hardly show it.
+    It is the median over both cheeks and the forehead. It depends on the light too, but codes hardly do.
     """
     side = faces.shape[-1]
     reach = round(0.035 * side)
@@ -101,12 +100,11 @@ def skin_tone(faces: Tensor) -> Tensor:
     return lightness.median(dim=1, keepdim=True).values
 
 
-def code_axes(joined: Tensor, labels: Tensor, ridge: float = 1e-3) -> Tensor:
-    """The encoder's isometry: first the axes along which labels show, then principal axes, largest first.
+def code_axes(joined: Tensor, labels: Tensor) -> Tensor:
+    """The encoder's isometry: first the axes of the labels, then principal axes, largest first.
 
-    Each label gets two axes: the direction that predicts it best (ridge regression) and the one along which its groups
-    lie apart (covariance with it). A code whose coordinates there are kept still says the same, whatever becomes of the
-    rest.
+    Each label has two axes: the direction that predicts it best (ridge regression), and the direction of its covariance
+    with the codes. If the coordinates along both are kept, the label can still be read, whatever the others are.
 
     Args:
         joined: the trunks' embeddings side by side, [N, 448], of unit length.
@@ -118,9 +116,9 @@ def code_axes(joined: Tensor, labels: Tensor, ridge: float = 1e-3) -> Tensor:
     centred = (joined - joined.mean(0)).double()
     spread = centred.T @ centred / len(centred)
     apart = centred.T @ (labels - labels.mean(0)).double() / len(centred)
-    predict = torch.linalg.solve(spread + ridge * torch.eye(len(spread), dtype=spread.dtype), apart)
+    predict = torch.linalg.solve(spread + 1e-3 * torch.eye(len(spread), dtype=spread.dtype), apart)
     axes, lengths = torch.linalg.qr(torch.stack([predict, apart], dim=2).flatten(1))
-    kept = (axes * lengths.diagonal().sign()).T  # the more of the first, the more of what the label says
+    kept = (axes * lengths.diagonal().sign()).T  # the coordinate on the first axis grows with the label
     rest = joined.double() @ (torch.eye(len(spread), dtype=spread.dtype) - kept.T @ kept)
     principal = torch.linalg.svd(rest, full_matrices=True)[2][: len(spread) - len(kept)]
     return torch.cat([kept, principal]).float()

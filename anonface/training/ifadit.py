@@ -1,8 +1,8 @@
 """Training of iFADIT's default family: phase I, the flow's warm-up on codes alone, and phase II.
 
-Equation numbers are those of the iFADIT paper. Named substitutes, where a paper's loss network is not to be had:
-LPIPS -> ``perceptual``, distance of MobileNetV2 features; E_LM -> the 468-point landmark network; E_FP -> ``regions``,
-soft maps of the face's parts splatted from those landmarks.
+Equation numbers are those of the iFADIT paper. Loss networks of the paper that are not available are replaced: LPIPS by
+``perceptual``, a distance of MobileNetV2 features; E_LM by the 468-point landmark network; E_FP by ``regions``, soft
+maps of the parts of the face computed from those landmarks.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import FaceBank, draw_keys, jitter, photograph, recompressed, rounded, tile
 from anonface.training.loop import Objective
 
-SIDE = 128  # px, at which training looks; renders come from the 256-px head
+SIDE = 128  # px of the pictures in losses; renders come from the 256-px head
+GRID, REACH = 24, 0.04  # cells along a side of ``regions``, and their standard deviation in shares of the side
+SOFTNESS = 0.02  # of the mask's border, in shares of the side
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """What no phase trains."""
+    """Networks that no phase trains."""
 
     generator: MobileStyleGAN
     mapping: MappingNetwork
@@ -89,13 +91,13 @@ _PARTS = {  # rows of the 468-point mesh
 }
 
 
-def regions(mesh: Tensor, grid: int = 24, reach: float = 0.04) -> Tensor:
-    """E_FP's substitute: for each part of the face a soft map [B, 5, grid, grid], splatted from landmarks in 0..1."""
-    cells = (torch.arange(grid, dtype=mesh.dtype, device=mesh.device) + 0.5) / grid
+def regions(mesh: Tensor) -> Tensor:
+    """The substitute of E_FP: landmarks [B, 468, 2] in 0..1 -> soft maps of the face's parts [B, 5, GRID, GRID]."""
+    cells = (torch.arange(GRID, dtype=mesh.dtype, device=mesh.device) + 0.5) / GRID
     maps = []
     for rows in _PARTS.values():
         points = mesh[:, list(rows)]
-        bell = lambda along: torch.exp(-0.5 * ((cells - along[..., None]) / reach) ** 2)  # noqa: E731
+        bell = lambda along: torch.exp(-0.5 * ((cells - along[..., None]) / REACH) ** 2)  # noqa: E731
         maps.append(torch.einsum("bny,bnx->byx", bell(points[..., 1]), bell(points[..., 0])))
     return torch.stack(maps, dim=1)
 
@@ -104,17 +106,18 @@ def regions(mesh: Tensor, grid: int = 24, reach: float = 0.04) -> Tensor:
 
 
 class PhaseOne(Objective):
-    """Trains E_Attr and M (equations 12-14), everything else fixed.
+    """Trains E_Attr and M (equations 12-14); the other networks are frozen.
 
-    Two additions to the paper's loss. The latents of synthetic faces are known, so they are regressed too, which
-    shortens the way by far. And half of each batch is rendered with *another* face's identity code, whose embedding it
-    must show with the first face's landmarks and light: otherwise M could take identity from the attributes.
+    There are two additions to the paper's loss. The latents of synthetic faces are known, so they are regressed too,
+    which makes training much faster. And half of each batch is rendered with *another* face's identity code: the render
+    shall have the embedding of that face, with the landmarks and the light of the first one. Otherwise M could read the
+    identity from the attributes.
     """
 
     LAMBDA = 0.01  # equation 14
 
     def __init__(self, fixed: Fixed, bank: FaceBank, rendered_from: int, batch: int = 8) -> None:
-        """Steps before ``rendered_from`` regress latents alone, on batches four times as large."""
+        """Before the step ``rendered_from`` only latents are regressed, on batches four times as large."""
         self.fixed, self.bank, self.batch, self.rendered_from = fixed, bank, batch, rendered_from
         self.attributes, self.mapper = AttributeEncoder(), LatentMapper()
         self.attributes.backbone.load_state_dict(fixed.features.state_dict())
@@ -132,7 +135,9 @@ class PhaseOne(Objective):
         seen = jitter(photograph(clean, rng), rng)
         attributes = self.attributes(seen)
         w = self.mapper(self.codes[index], attributes)
-        regression = (w - latents).square().mean() / self.mapper.std.square().mean()  # share of variance left open
+        regression = (
+            w - latents
+        ).square().mean() / self.mapper.std.square().mean()  # unexplained share of the variance
         zero = regression.detach() * 0
         if not rendered:
             return {"latents": regression, **{k: zero for k in ("quality", "identity", "mesh", "other", "othermesh")}}
@@ -166,8 +171,9 @@ class PhaseOne(Objective):
 
 
 @torch.no_grad()
-def principal_latents(mapper: PrincipalLatents, mapping: MappingNetwork, count: int = 20_000) -> None:
+def principal_latents(mapper: PrincipalLatents, mapping: MappingNetwork) -> None:
     """Set a network's whitening: mean, principal axes and standard deviations of the generator's w."""
+    count = 20_000
     z = torch.randn(count, 512, generator=torch.Generator().manual_seed(11))
     w = mapping(z.to(next(mapping.parameters()).device))
     mean = w.mean(0)
@@ -181,21 +187,22 @@ def principal_latents(mapper: PrincipalLatents, mapping: MappingNetwork, count: 
 
 
 class FlowWarmUp(Objective):
-    """Brings flow and compensation to a good start without rendering: equations 15-19 on codes, and five more demands.
+    """Trains flow and compensation on codes, without rendering: equations 15-19 and further losses.
 
-    ``faces``: hidden codes shall lie as near to codes of faces as those do to each other, since only such a code can be
-    rendered. ``spectrum``: their energy shall lie, on average, where that of faces lies (codes are sorted by variance,
-    and what is hidden in coordinates that no face moves never arrives). ``right`` is asked of noisy codes, as far from
-    the hidden ones as re-embedded renders were found to be. ``steady``: whatever the noise, it must not grow on the way
-    back; a coupling that undoes one kind of noise and magnifies another loses more than it wins. ``rest``: nor shall
-    couplings and compensation do more than they must, for what they learned of synthetic faces misleads them on real
-    ones.
+    - ``faces``: hidden codes shall be as near to codes of faces as these are to each other, because other codes cannot
+      be rendered.
+    - ``spectrum``: the mean energy of hidden codes shall be distributed as that of faces. Codes are sorted by variance,
+      and renders do not show coordinates in which faces do not vary.
+    - ``right``: inversion of noisy hidden codes; the noise is as strong as the measured error of re-embedded renders.
+    - ``steady``: the inverse shall not amplify noise of any kind.
+    - ``rest``: couplings and compensation shall change codes as little as possible, because what they learn from
+      synthetic faces does not fully apply to real ones.
 
     Args:
-        codes: [3 N, 448], codes of N faces in three looks, look by look.
+        codes: [3 N, 448], codes of N faces under three augmentations, one after the other.
     """
 
-    NOISE = (0.5, 1.4)  # tangent of the angle between a hidden code and what is seen of it
+    NOISE = (0.5, 1.4)  # tangent of the angle between a hidden and its re-embedded code
 
     def __init__(
         self,
@@ -238,8 +245,11 @@ class FlowWarmUp(Objective):
         }
 
     def _noise(self, hidden: Tensor, z: Tensor, rng: torch.Generator) -> Tensor:
-        """Unit vectors orthogonal to the hidden codes, as renders err: towards other faces, the hidden one among them,
-        towards another look of a face, along an axis or two, and without any direction."""
+        """Unit vectors orthogonal to the hidden codes: random mixtures of the typical errors of renders.
+
+        These are offsets towards another face, towards the original, between two augmentations of a face, along single
+        axes, and isotropic noise.
+        """
         faces, count = self.codes.unflatten(0, (3, -1)), len(z)
         some = lambda n: torch.randint(n, (count,), generator=rng)  # noqa: E731
         who = some(faces.shape[1])
@@ -255,12 +265,14 @@ class FlowWarmUp(Objective):
             ],
             1,
         )
-        weight = torch.randn(count, kinds.shape[1], 1, generator=rng) ** 3  # of a long tail: often one kind prevails
+        weight = (
+            torch.randn(count, kinds.shape[1], 1, generator=rng) ** 3
+        )  # heavy-tailed, so that one kind often dominates
         noise = (weight * kinds).sum(1)
         return F.normalize(noise - (noise * hidden.detach()).sum(1, keepdim=True) * hidden.detach(), dim=1)
 
     def _shares(self, codes: Tensor) -> Tensor:
-        """How the energy of codes [B, 448] is spread, on average, over the blocks of the keyed mix, [17]."""
+        """Mean energy of codes [B, 448] in each block of the keyed mix, [17]."""
         p = self.flow.params
         return codes[:, p.kept :].square().unflatten(1, (-1, p.mix)).sum(2).mean(0).clamp_min(1e-8)
 
@@ -274,20 +286,22 @@ def _key_statistics(flow: SecureIdentityFlow, mapping: MappingNetwork) -> None:
 
 # --- Phase II --------------------------------------------------------------------------------------------------------
 
-Photographing = Callable[[Tensor, torch.Generator], Tensor]
+Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
 _IMAGE_WEIGHTS = {"recovered": (10.0, 1.0, 0.1, 0.01), "other": (0.01, 0.1, 0.1, 0.01)}  # equation 21
 
 
 class PhaseTwo(Objective):
-    """Trains SIF and ICL (equations 15-22), everything else fixed, through what happens between the two ends:
-    composite, 8-bit rounding, jittered re-alignment, compression.
+    """Trains SIF and ICL (equations 15-22) through compositing, 8-bit rounding, jittered re-alignment and compression.
 
-    ``learning`` names what is trained; ``taken`` says how a drawn face is photographed, and ``sent`` what becomes of an
-    anonymized one on its way; ``told`` is what the losses make of codes.
+    Attributes:
+        trained: names of the networks that are trained; the others are frozen.
+        augment: makes the photo of a drawn face.
+        degrade: applied to an anonymized face before recovery.
+        compared: applied to codes before losses compare them.
     """
 
-    learning: tuple[str, ...] = ("flow", "compensation")
+    trained: tuple[str, ...] = ("flow", "compensation")
 
     def __init__(
         self,
@@ -302,36 +316,36 @@ class PhaseTwo(Objective):
         self.fixed, self.bank, self.batch = fixed, bank, batch
         self.attributes, self.mapper = attributes.requires_grad_(False), mapper.requires_grad_(False)
         self.flow, self.compensation = flow, compensation
-        self.taken: Photographing = photograph
-        self.sent: Photographing = photograph_gently
-        self.told: Callable[[Tensor], Tensor] = lambda codes: codes
+        self.augment: Augmentation = photograph
+        self.degrade: Augmentation = jitter_and_recompress
+        self.compared: Callable[[Tensor], Tensor] = lambda codes: codes
 
     def modules(self) -> dict[str, nn.Module]:
-        return {name: getattr(self, name) for name in self.learning}
+        return {name: getattr(self, name) for name in self.trained}
 
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         fixed = self.fixed
         _, clean, _ = self.bank.draw(self.batch, rng)
-        face = self.taken(clean, rng)
+        face = self.augment(clean, rng)
         with torch.no_grad():
             z = fixed.encoder(face)
             a = self.attributes(face)
             mesh = mesh_in_crop(fixed.landmarks, face)
-            mask = _oval(mesh, SIDE)
+            mask = _oval(mesh)
         key, wrong = (draw_keys(fixed.mapping, self.batch, rng, self.flow.params) for _ in range(2))
         hidden = self.flow(z, key)
         anonymized = self._render(hidden, a, face, mask)
         second = self._render(self.flow(z, wrong), a, face, mask)
-        arrived = self.sent(anonymized, rng)
-        seen = self.compensation(fixed.encoder(arrived))
-        a_seen = self.attributes(arrived)
-        recovered = self._render(self.flow.inverse(seen, key), a_seen, arrived, mask)
-        false = self._render(self.flow.inverse(seen, wrong), a_seen, arrived, mask)
+        degraded = self.degrade(anonymized, rng)
+        seen = self.compensation(fixed.encoder(degraded))
+        a_seen = self.attributes(degraded)
+        recovered = self._render(self.flow.inverse(seen, key), a_seen, degraded, mask)
+        false = self._render(self.flow.inverse(seen, wrong), a_seen, degraded, mask)
         e = {
-            name: self.told(fixed.encoder(picture))
+            name: self.compared(fixed.encoder(picture))
             for name, picture in (("anon", anonymized), ("second", second), ("right", recovered), ("wrong", false))
         }
-        own = self.told(z)
+        own = self.compared(z)
         return {
             "anon": theta_plus(e["anon"], own),  # equation 15
             "diversity": theta_plus(e["anon"], e["anon"].roll(1, 0))
@@ -344,7 +358,7 @@ class PhaseTwo(Objective):
                 self._image(recovered, face, mesh, "recovered")
                 + self._image(anonymized, face, mesh, "other")
                 + self._image(false, face, mesh, "other")
-            ),  # equation 20
+            ),
         }
 
     def _render(self, code: Tensor, attributes: Tensor, face: Tensor, mask: Tensor) -> Tensor:
@@ -366,7 +380,7 @@ class PhaseTwo(Objective):
         face, _ = self.bank.held_out(6)
         rng = torch.Generator().manual_seed(5)
         key, wrong = (draw_keys(self.fixed.mapping, 6, rng, self.flow.params) for _ in range(2))
-        mask = _oval(mesh_in_crop(self.fixed.landmarks, face), SIDE)
+        mask = _oval(mesh_in_crop(self.fixed.landmarks, face))
         a = self.attributes(face)
         z = self.fixed.encoder(face)
         columns = [face] + [self._render(self.flow(z, k), a, face, mask) for k in (key, wrong)]
@@ -375,20 +389,20 @@ class PhaseTwo(Objective):
         return tile(columns)
 
 
-def photograph_gently(faces: Tensor, rng: torch.Generator) -> Tensor:
-    """What becomes of an anonymized photo before it is recovered: re-alignment jitter and re-compression."""
+def jitter_and_recompress(faces: Tensor, rng: torch.Generator) -> Tensor:
+    """Degradation of an anonymized photo before recovery: re-alignment error and JPEG compression."""
     return recompressed(jitter(faces, rng, shift=0.006, scale=0.01, turn=0.01), rng)
 
 
-def _oval(mesh: Tensor, side: int, softness: float = 0.02) -> Tensor:
-    """Soft mask [B, 1, side, side] of the face's outline, by the signed distance to its ellipse."""
+def _oval(mesh: Tensor) -> Tensor:
+    """Soft mask [B, 1, SIDE, SIDE] of the face: the sigmoid of the signed distance to an ellipse."""
     outline = mesh[:, list(_PARTS["outline"])]
     low, high = outline.amin(1), outline.amax(1)
     low = low - (high - low) * mesh.new_tensor([0.0, 0.08])  # a little of the forehead above the mesh
     centre, half = (low + high) / 2, (high - low) / 2
-    cells = (torch.arange(side, dtype=mesh.dtype, device=mesh.device) + 0.5) / side
+    cells = (torch.arange(SIDE, dtype=mesh.dtype, device=mesh.device) + 0.5) / SIDE
     x = (cells[None] - centre[:, :1]) / half[:, :1]
     y = (cells[None] - centre[:, 1:]) / half[:, 1:]
     radius = (x[:, None, :] ** 2 + y[:, :, None] ** 2).sqrt()
     depth = (1 - radius) * half.mean(1)[:, None, None]
-    return torch.sigmoid((depth - softness) / softness * 3)[:, None]
+    return torch.sigmoid((depth - SOFTNESS) / SOFTNESS * 3)[:, None]

@@ -1,8 +1,8 @@
-"""Labelled faces without limit: the class of every pixel is read off the features that the generator drew it from.
+"""Labelled synthetic faces: the class of every pixel is predicted from the generator's features (DatasetGAN, 2021).
 
-Some synthetic faces were labelled by hand, with strokes (``strokes.txt``); brows, eyes, nose, lips and the middle of
-the skin come from landmarks. A small network fitted to these few pixels reads the rest, and every other face
-(DatasetGAN, Zhang et al. 2021).
+Some synthetic faces are labelled by hand with strokes (``strokes.txt``). Brows, eyes, nose, lips and the middle of the
+skin are labelled by landmarks. A small network fitted to these pixels labels all pixels of any number of faces (Zhang
+et al. 2021).
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from anonface.training.data import draw_latents, drawn_rows, levels
 Labels = NDArray[np.uint8]
 
 SIDE = 256  # px of a labelled face
-UNKNOWN = 255  # the label of a pixel that nobody has labelled
-LEVELS = (1, 2, 3, 4)  # of the generator, whose features are read
+UNKNOWN = 255  # the label of unlabelled pixels
+LEVELS = (1, 2, 3, 4)  # levels of the generator whose features are used
 READ_SIDE = 128  # px, the last of these levels
-LEAST_TRUST = 0.55  # a pixel is labelled where the reader is at least so sure
-HAND_SEED, BANK_SEED = 900_000, 500_000  # of the faces labelled by hand, and of all others
+MIN_CONFIDENCE = 0.55  # pixels with a lower probability stay unlabelled
+HAND_SEED, BANK_SEED = 900_000, 500_000  # of hand-labelled faces, and of all others
+ROUNDS = 12  # epochs of the reader's training
 STROKES = Path(__file__).with_name("strokes.txt")
 
 NOSE = [168, 193, 122, 196, 236, 198, 209, 129, 98, 97, 2, 326, 327, 358, 429, 420, 456, 419, 351, 417]
 PARTS = (("nose", NOSE), ("brows", BROWS[:10]), ("brows", BROWS[10:]), ("eyes", EYES[:16]), ("eyes", EYES[16:]))
-INNER = 0.72  # share of the oval, scaled about the nose, that is skin below the eyes
+INNER = 0.72  # scale about the nose of the face's oval; inside it all below the eyes is skin
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Stroke:
 
 @dataclass(frozen=True)
 class HandLabels:
-    """What was drawn on one face; ``brows`` and ``parts`` say whether landmarks may add theirs."""
+    """The strokes on one face; ``parts``: whether landmarks add labels; ``brows``: whether they add those of brows."""
 
     strokes: tuple[Stroke, ...]
     parts: bool
@@ -61,7 +62,7 @@ class HandLabels:
 def read_strokes(text: str) -> dict[int, HandLabels]:
     """Parse lines ``FACE CLASS: P x,y x,y ... ; L6 x,y ...``.
 
-    The class ``noauto`` says that landmarks add nothing to that face, ``nobrows`` that they add no brows.
+    The class ``noauto`` means that landmarks add no labels to that face, ``nobrows`` that they add no brows.
     """
     drawn: dict[int, list[Stroke]] = {}
     flags: set[tuple[int, str]] = set()
@@ -133,7 +134,7 @@ class FeatureReader(nn.Module):
         return self.mix(x)
 
     def standardise(self, features: list[Tensor]) -> None:
-        """Fold into the first layer that every channel has mean 0 and deviation 1 over these features."""
+        """Fold a normalisation of these features (mean 0, standard deviation 0.5) into the first layer."""
         with torch.no_grad():
             for project, level in zip(self.features, features, strict=True):
                 assert isinstance(project, nn.Conv2d) and project.bias is not None
@@ -160,11 +161,9 @@ def fit_reader(
     generator: MobileStyleGAN,
     mapping: MappingNetwork,
     landmarks: LandmarkNetwork,
-    hand: dict[int, HandLabels] | None = None,
-    rounds: int = 12,
 ) -> FeatureReader:
-    """Fit the reader to the faces labelled by hand (``strokes.txt`` unless given); about a minute on one core."""
-    hand = read_strokes(STROKES.read_text("utf-8")) if hand is None else hand
+    """Fit the reader to the hand-labelled faces of ``strokes.txt``; takes about a minute on one core."""
+    hand = read_strokes(STROKES.read_text("utf-8"))
     features: list[list[Tensor]] = []
     images, labels = [], []
     for face, drawn in hand.items():
@@ -182,7 +181,7 @@ def fit_reader(
     count = torch.bincount(target[target != UNKNOWN], minlength=len(CLASSES)).float()
     weight = (count.sum() / (count + 1)) ** 0.4
     optimiser = torch.optim.Adam(reader.parameters(), lr=1.5e-3, weight_decay=1e-5)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         for part in torch.randperm(len(target)).split(4):
             dropped = [F.dropout2d(level[part], 0.15) for level in levels]
             loss = F.cross_entropy(
@@ -197,14 +196,14 @@ def fit_reader(
 
 
 def _agreed(labels: Tensor) -> Tensor:
-    """Labels at READ_SIDE, known where all pixels of a cell have the same."""
+    """Labels at READ_SIDE; cells with differing pixels are UNKNOWN."""
     cells = F.pixel_unshuffle(labels[:, None].float(), SIDE // READ_SIDE)
     return torch.where((cells == cells[:, :1]).all(1), cells[:, 0], float(UNKNOWN)).long()
 
 
 @dataclass
 class LabelledBank:
-    """Faces rendered beforehand: images uint8 [N, SIDE, SIDE, 3] and labels uint8 [N, SIDE, SIDE]."""
+    """Stored faces: images uint8 [N, SIDE, SIDE, 3] and labels uint8 [N, SIDE, SIDE]."""
 
     images: Tensor
     labels: Tensor
@@ -221,11 +220,11 @@ def load_labelled(
     count: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> LabelledBank:
-    """The labelled bank in ``file``, rendered first where the file is missing or holds fewer faces than ``count``."""
-    reads = functools.cache(reader)  # fitted only where there is something to read
+    """The first ``count`` labelled faces of ``file``; missing ones are rendered and saved first."""
+    fitted = functools.cache(reader)  # fitted only if faces are missing
 
     def draw(done: int) -> dict[str, Tensor]:
-        images, labels = _labelled(generator, mapping, reads(), done)
+        images, labels = _labelled(generator, mapping, fitted(), done)
         return {"images": images, "labels": labels}
 
     return LabelledBank(**drawn_rows(file, count, draw, 400, progress))
@@ -234,10 +233,10 @@ def load_labelled(
 def _labelled(
     generator: MobileStyleGAN, mapping: MappingNetwork, reader: FeatureReader, first: int
 ) -> tuple[Tensor, Tensor]:
-    """Pictures uint8 [4, S, S, 3], and the classes read off them, uint8 [4, S, S]."""
+    """Four faces uint8 [4, S, S, 3] and their labels uint8 [4, S, S]."""
     features, image = _render(generator, _latents(mapping, BANK_SEED + first, mix=0.3))
     with torch.inference_mode():
         logits = F.interpolate(reader(features, image), (SIDE, SIDE), mode="bilinear", align_corners=False)
-        trust, label = logits.softmax(1).max(1)
-    label = torch.where(trust < LEAST_TRUST, UNKNOWN, label).to(torch.uint8)
+        confidence, label = logits.softmax(1).max(1)
+    label = torch.where(confidence < MIN_CONFIDENCE, UNKNOWN, label).to(torch.uint8)
     return levels(image).permute(0, 2, 3, 1).contiguous(), label

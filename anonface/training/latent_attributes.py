@@ -1,7 +1,7 @@
-"""The census, taken: people are drawn, looked at, and regression finds what their styles tell.
+"""Fits the latent attribute regression: faces are drawn and analysed, then attributes are regressed on their styles.
 
-Nothing is trained by gradient steps. The parser takes clear lenses for what lies behind them, but the direction in
-which lenses darken is that in which glasses come up: the regression knows both.
+There is no training by gradient steps. The face parser labels only dark lenses as glasses. Glasses appear along the
+same direction of styles as dark lenses, so the regression covers clear ones too.
 """
 
 from __future__ import annotations
@@ -30,22 +30,33 @@ from anonface.models.latent_attributes import SALIENT, WIDTHS, WORN, LatentAttri
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import drawn_rows, row_generator
 
-SIDE = 256  # px of the people who are looked at
-TOGETHER = 4  # people drawn at a time
-HELD_OUT = 6  # one person in so many tells how well people are read
+SIDE = 256  # px of the faces
+BATCH = 4  # faces drawn at a time
+HELD_OUT = 6  # every sixth face is for validation
+SEED = 11
+RIDGE = 0.1  # in variances of a whitened coordinate of styles
 SAVED_EVERY = 400
-LIGHT_GRID = 4  # cells along the side of the face's box in which light is compared
-PICTURE = 64  # px at which the picture is judged
-FIRST = 2  # code from which on a style moves as a person's features do
-LOOKS = 2  # directions in which each network is asked about a person
-ASKED = 240  # people about whom they are
-LENSES = (0.16, 0.86, 0.19, 0.81)  # top, bottom, left, right of where glasses are looked for, in shares of the crop
+LIGHT_GRID = 4  # cells along a side of the face's box
+PICTURE = 64  # px at which statistics of the picture are computed
+FIRST = 2  # the first code of facial features
+DIRECTIONS = 2  # random directions of an embedding whose gradients are taken, for each face and network
+ASKED = 240  # faces whose gradients are taken
+LENSES = (0.16, 0.86, 0.19, 0.81)  # top, bottom, left, right of the region of glasses, in shares of the crop
 
 
 @dataclass(frozen=True)
 class AttributeSamples:
-    """Styles [N, 512] of drawn people, their codes' kept coordinates [N, 6], sex and age by a classifier [N, 2],
-    landmarks [N, 936], light across the face [N, 16], what the picture is like [N, 7] and what they wear [N, 3]."""
+    """Styles and attributes of drawn faces.
+
+    Attributes:
+        styles: [N, 512].
+        kept: the kept coordinates of their identity codes, [N, 6].
+        apparent: sex (logit of "male") and age (years) by a classifier, [N, 2].
+        mesh: landmarks in shares of the crop's side, [N, 936].
+        light: :func:`light_grid`, [N, 16].
+        picture: :func:`picture_statistics`, [N, 7].
+        worn: :func:`worn_shares`, [N, 3].
+    """
 
     styles: Tensor
     kept: Tensor
@@ -62,14 +73,13 @@ def load_attribute_samples(
     mapping: MappingNetwork,
     eyes: Eyes,
     count: int,
-    seed: int = 11,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> AttributeSamples:
-    """The people in ``file``, drawn first where the file is missing or holds fewer than ``count``."""
+    """The first ``count`` samples of ``file``; missing ones are drawn and saved first."""
 
     @torch.inference_mode()
     def draw(done: int) -> dict[str, Tensor]:
-        styles = mapping(torch.randn(TOGETHER, 512, generator=row_generator(seed, done)))
+        styles = mapping(torch.randn(BATCH, 512, generator=row_generator(SEED, done)))
         faces = generator.synthesize(styles[:, None], SIDE)
         mesh = torch.cat([mesh_in_crop(eyes.landmarks, face[None]) for face in faces])
         return {
@@ -77,9 +87,9 @@ def load_attribute_samples(
             "kept": eyes.encoder(faces)[:, :KEPT],
             "apparent": eyes.apparent(faces),
             "mesh": mesh.flatten(1),
-            "worn": worn(eyes.parser(faces), mesh),
-            "light": light(faces, mesh),
-            "picture": picture(faces, mesh),
+            "worn": worn_shares(eyes.parser(faces), mesh),
+            "light": light_grid(faces, mesh),
+            "picture": picture_statistics(faces, mesh),
         }
 
     return AttributeSamples(**drawn_rows(file, count, draw, SAVED_EVERY, progress))
@@ -91,8 +101,11 @@ def recognition_gradients(
     eyes: Eyes,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tensor:
-    """How people's codes, and what the recognizer makes of them, change with their styles, while all around their
-    faces stays: gradients [2 * LOOKS * n, 512] of random directions, both networks' of equal length in the mean."""
+    """Gradients of two recognizers' embeddings with respect to styles [n, 512], [2 * DIRECTIONS * n, 512].
+
+    Each row is the gradient of an embedding's projection on a random direction. Only pixels inside the face change. The
+    gradients of either recognizer are scaled to the same total norm.
+    """
     rng, moved = torch.Generator().manual_seed(17), torch.tensor([FIRST <= code < FEATURED for code in CODE_OF_LATENT])
     changes: tuple[list[Tensor], list[Tensor]] = [], []
     for done, style in enumerate(styles):
@@ -103,7 +116,7 @@ def recognition_gradients(
             mask = F.avg_pool2d(_hull(mesh[0], SIDE).to(face)[None, None], 9, 1, 4)
         shown = composite(face.detach(), face, mask)
         for seen, kept in zip((eyes.encoder(shown), eyes.recognizer(shown, frames(mesh))), changes, strict=True):
-            for _ in range(LOOKS):
+            for _ in range(DIRECTIONS):
                 direction = torch.randn(seen.shape, generator=rng)
                 (slope,) = torch.autograd.grad((seen * direction).sum(), change, retain_graph=True)
                 kept.append(slope.flatten())
@@ -111,8 +124,8 @@ def recognition_gradients(
     return torch.cat([F.normalize(torch.stack(kept).flatten(), dim=0).view(len(kept), -1) for kept in changes])
 
 
-def worn(parsed: Tensor, mesh: Tensor) -> Tensor:
-    """How much of glasses, a hat and a fringe there is, [B, 3], in shares of the middle, of the crop and of the face.
+def worn_shares(parsed: Tensor, mesh: Tensor) -> Tensor:
+    """Area of glasses, hat and fringe, [B, 3], in shares of the LENSES region, of the crop and of the face.
 
     Args:
         parsed: the face parser's logits [B, classes, side, side].
@@ -126,9 +139,11 @@ def worn(parsed: Tensor, mesh: Tensor) -> Tensor:
     return torch.stack([glasses[:, top:bottom, left:right].mean((1, 2)), hat.mean((1, 2)), fringe], dim=1)
 
 
-def light(faces: Tensor, mesh: Tensor) -> Tensor:
-    """Log lightness of faces [B, 3, R, R] on a grid over the box of their landmarks [B, 468, 2], as it differs from its
-    own mean: [B, 16]."""
+def light_grid(faces: Tensor, mesh: Tensor) -> Tensor:
+    """Log lightness of faces [B, 3, R, R] on a grid over the box of their landmarks [B, 468, 2].
+
+    The mean is subtracted: [B, 16].
+    """
     side, lights = faces.shape[-1], []
     for bright, points in zip((luma(faces) + LIFT).clamp_min(0.02).log(), mesh, strict=True):
         inside = _hull(points, side).to(bright)
@@ -142,8 +157,8 @@ def light(faces: Tensor, mesh: Tensor) -> Tensor:
     return grid - grid.mean(1, keepdim=True)
 
 
-def picture(faces: Tensor, mesh: Tensor) -> Tensor:
-    """What the picture of faces [B, 3, R, R] is like within their landmarks [B, 468, 2], [B, 7]; see ``WIDTHS``."""
+def picture_statistics(faces: Tensor, mesh: Tensor) -> Tensor:
+    """Statistics [B, 7] of faces [B, 3, R, R] within their landmarks [B, 468, 2]; see ``WIDTHS``."""
     small = F.adaptive_avg_pool2d(faces, PICTURE).clamp(-1, 1)
     inside = torch.stack([_hull(points, PICTURE) for points in mesh]).to(faces)
     bright = luma(small)[:, 0]
@@ -169,19 +184,16 @@ def _hull(points: Tensor, side: int) -> Tensor:
     return torch.from_numpy(inside)
 
 
-def fit_latent_attributes(
-    people: AttributeSamples, changes: Tensor, share: float = 0.1
-) -> tuple[LatentAttributes, Tensor]:
-    """The census that people teach, and what share of each reading's variance is told of styles held out.
+def fit_latent_attributes(samples: AttributeSamples, gradients: Tensor) -> tuple[LatentAttributes, Tensor]:
+    """The regression fitted to samples, and the explained share of each attribute's variance on held-out samples.
 
     Args:
-        changes: gradients [n, 512], as :func:`recognition_gradients` has them.
-        share: of the ridge, in variances of a whitened coordinate of styles.
+        gradients: [n, 512], from :func:`recognition_gradients`.
     """
-    styles, parts = people.styles.double(), [people.kept, people.apparent]
-    shapes = {"mesh": people.mesh, "expression": expression(people.mesh.unflatten(1, (468, 2))).flatten(1)}
-    parts += [_components(seen, WIDTHS[name]) for name, seen in (shapes | {"light": people.light}).items()]
-    seen = torch.cat([part.double() for part in (*parts, people.picture, people.worn)], dim=1)
+    styles, parts = samples.styles.double(), [samples.kept, samples.apparent]
+    shapes = {"mesh": samples.mesh, "expression": expression(samples.mesh.unflatten(1, (468, 2))).flatten(1)}
+    parts += [_components(seen, WIDTHS[name]) for name, seen in (shapes | {"light": samples.light}).items()]
+    seen = torch.cat([part.double() for part in (*parts, samples.picture, samples.worn)], dim=1)
     usual, spread = seen.mean(0), seen.std(0)
     y = (seen - usual) / spread
 
@@ -190,20 +202,20 @@ def fit_latent_attributes(
     scale = variances.clamp_min(1e-6).sqrt()
     x = (styles - mean) @ (turn / scale)  # whitened
     learned = torch.arange(len(x)) % HELD_OUT != 0
-    missed = y[~learned] - x[~learned] @ ridge(x[learned], y[learned], share)
-    slopes = ridge(x, y, share)
+    missed = y[~learned] - x[~learned] @ ridge(x[learned], y[learned], RIDGE)
+    slopes = ridge(x, y, RIDGE)
 
-    census = LatentAttributes()
-    census.mean.copy_(mean)
-    census.slopes.copy_(turn / scale @ slopes)
-    census.moves.copy_(torch.linalg.pinv(slopes) @ (turn * scale).T)
-    census.usual.copy_(usual)
-    census.spread.copy_(spread)
-    felt = changes.double() @ turn * scale  # of a whitened coordinate
-    strengths, directions = torch.linalg.eigh(felt.T @ felt)
+    regression = LatentAttributes()
+    regression.mean.copy_(mean)
+    regression.slopes.copy_(turn / scale @ slopes)
+    regression.moves.copy_(torch.linalg.pinv(slopes) @ (turn * scale).T)
+    regression.usual.copy_(usual)
+    regression.spread.copy_(spread)
+    whitened = gradients.double() @ turn * scale
+    strengths, directions = torch.linalg.eigh(whitened.T @ whitened)
     strongest = directions.flip(1)[:, :SALIENT] * (strengths.flip(0)[:SALIENT] / strengths.sum()).sqrt()
-    census.marks.copy_(turn / scale @ strongest)
-    return census, 1 - missed.square().sum(0) / y[~learned].square().sum(0)
+    regression.marks.copy_(turn / scale @ strongest)
+    return regression, 1 - missed.square().sum(0) / y[~learned].square().sum(0)
 
 
 def _components(seen: Tensor, count: int) -> Tensor:
@@ -213,6 +225,10 @@ def _components(seen: Tensor, count: int) -> Tensor:
 
 
 def ridge(x: Tensor, y: Tensor, share: float) -> Tensor:
-    """What of x [N, d] foretells y [N, ...], each of mean 0; ``share`` is in variances of x, of about 1."""
+    """Ridge regression of y [N, ...] on x [N, d], both of mean 0 -> coefficients [d, ...].
+
+    Args:
+        share: the ridge, in variances of x, which are about 1.
+    """
     gram = x.T @ x / len(x) + share * torch.eye(x.shape[1], dtype=x.dtype)
     return torch.linalg.solve(gram, x.T @ y / len(x))

@@ -1,16 +1,16 @@
-"""Training of DBAF and HFORD: the encoder that both start from, then either's own networks in two stages.
+"""Training of DBAF and HFORD: first their common encoder, then the networks of each method in two stages.
 
-Stage one disentangles: one face's identity is put among another's attributes, without a key. Stage two anonymizes and
-recovers, two right keys and two wrong ones, through what happens between the two: composite, 8-bit rounding, jittered
-re-alignment, compression. Recovery sees the anonymized picture alone and encodes it anew.
+Stage one disentangles: it combines the identity of one face with the attributes of another, without a key. Stage two
+anonymizes under two keys, and recovers under the right key and two wrong ones. Compositing, 8-bit rounding, jittered
+re-alignment and compression lie between. Recovery sees only the anonymized picture and encodes it again.
 
-Equations are cited as (DBAF n, HFORD m). The papers share their losses and weights; where DBAF sums over pictures HFORD
-takes the mean, and the latents are held to their mean by the one and to their first by the other. Norms here are root
-mean squares and sums over codes means, so that the weights do not depend on sizes.
+Equations are cited as (DBAF n, HFORD m). The papers have the same losses and weights, with two differences. DBAF sums
+losses over pictures, HFORD averages them. DBAF regularises latents towards their mean, HFORD towards the first one.
+Norms here are root mean squares, and sums over codes are means, so that the weights do not depend on sizes.
 
-Named substitutes: ArcFace is the identity encoder with its two trunks; LPIPS a distance of MobileNetV2 features; the
-face parser the one trained here; Ranger is Adam. Added to the papers' losses: what hides a face must come out as it
-was, which pasted occluders with known masks teach.
+Substitutes: ArcFace is the identity encoder with its two trunks; LPIPS is a distance of MobileNetV2 features; the face
+parser is the one trained here; Ranger is Adam. One loss is added: occluders must be preserved. It is trained with
+pasted occluders of known masks.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ from anonface.training.loop import Objective
 from anonface.training.occluders import occlude
 
 SIDE = 256  # px of faces and renders
-COVERED = 0.5  # share of the faces that something is put before
-BORDER = 9  # px over which a mask's border is softened
+COVERED = 0.5  # share of the faces with pasted occluders
+BORDER = 9  # px over which the border of a mask is blurred
 
 
 @dataclass(frozen=True)
 class Teachers:
-    """Frozen networks that losses look through."""
+    """Frozen networks of the losses."""
 
     identity: IdentityEncoder
     features: MobileNetV2Features
     parser: FaceParser
 
     def parts(self, faces: Tensor) -> Tensor:
-        """F_p: how sure the parser is of each part of the face, [B, 5, 128, 128] (of these alone: HFORD III-E)."""
+        """F_p: probabilities of the parts of the face only, [B, 5, 128, 128] (HFORD III-E)."""
         return self.parser(faces).softmax(1)[:, list(FACE)]
 
     def mask(self, faces: Tensor) -> Tensor:
-        """Where a face will be replaced, softly bordered, [B, 1, 256, 256]: not where something hides it."""
-        faith = torch.sigmoid(face_odds(self.parser(faces)))[:, None]
-        whole = F.interpolate(faith, faces.shape[-2:], mode="bilinear", align_corners=False)
+        """Soft mask of the face without occluders, within which it is replaced, [B, 1, 256, 256]."""
+        probability = torch.sigmoid(face_odds(self.parser(faces)))[:, None]
+        whole = F.interpolate(probability, faces.shape[-2:], mode="bilinear", align_corners=False)
         return F.avg_pool2d(whole, BORDER, 1, BORDER // 2)
 
 
@@ -70,10 +70,10 @@ class Teachers:
 
 
 class InversionObjective(Objective):
-    """Trains the encoder to tell the codes that a face was drawn from, and to have its render look like the face.
+    """Trains the encoder to predict the codes of a drawn face, and codes whose render looks like the face.
 
-    Half of each batch is relit, as no codes make it; of those faces the render alone is judged. As in e4e (Tov et al.
-    2021), codes are drawn towards the first one, where they can be edited.
+    Half of each batch is relit. No codes give exactly these faces, so only their renders are compared. As in e4e (Tov
+    et al. 2021), codes are regularised towards the first one, where editing works better.
     """
 
     def __init__(
@@ -99,37 +99,37 @@ class InversionObjective(Objective):
             codes, _ = self.encoder(seen)
             render = self.generator.synthesize(self.encoder.to_latents(codes), SIDE)
             perceived = perceptual(self.teachers.features, render, faces)
-            looks = [self.teachers.identity(picture) for picture in (render, faces)]
-        told = self.encoder.to_w(codes[:half]) - w[:half]
+            identities = [self.teachers.identity(picture) for picture in (render, faces)]
+        error = self.encoder.to_w(codes[:half]) - w[:half]
         losses = {
-            "codes": told.square().mean() / self.encoder.std.square().mean(),  # share of variance left open
+            "codes": error.square().mean() / self.encoder.std.square().mean(),  # unexplained share of the variance
             "pixels": (render - faces).abs().mean(),
             "perceived": perceived,
-            "identity": theta_minus(*looks),
+            "identity": theta_minus(*identities),
             "offsets": 0.02 * root_mean_square(codes[:, 1:] - codes[:, :1]).mean(),
         }
         return {name: value.float() for name, value in losses.items()}
 
     @torch.no_grad()
     def _draw(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Latents [count, 14, 512], one a code, and their faces."""
+        """Latents [count, 14, 512], one per code, and their faces."""
         w = draw_latents(self.mapping, count, rng, n_latents=CODES)
         return w, self.generator.synthesize(w[:, list(CODE_OF_LATENT)], SIDE).clamp(-1, 1)
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
-        """Faces beside the renders of their codes."""
+        """Faces and the renders of their codes."""
         _, faces = self._draw(4, torch.Generator().manual_seed(99))
         return tile([faces, self.generator.synthesize(self.encoder.to_latents(self.encoder(faces)[0]), SIDE)])
 
 
-# --- Faces with things before them -----------------------------------------------------------------------------------
+# --- Faces with occluders --------------------------------------------------------------------------------------------
 
 
 class CoveredPool(FacePool):
-    """A pool of faces some of which something is put before, with the mask of where it hides the face.
+    """A pool of faces, some with pasted occluders, and the masks of what the occluders hide.
 
-    Things are drawn on the CPU, for the few faces that are rendered anew at each draw; the rest stays on the device.
+    Occluders are drawn on the CPU, once for each newly rendered face. The pool stays on the device.
     """
 
     def __init__(
@@ -141,20 +141,20 @@ class CoveredPool(FacePool):
 
     @torch.no_grad()
     def render(self, count: int, rng: torch.Generator) -> Tensor:
-        """``count`` new faces, uint8 [count, 4, S, S]: their colours, and 255 where they are hidden."""
+        """``count`` new faces, uint8 [count, 4, S, S]: RGB, and 255 where an occluder hides the face."""
         faces = super().render(count, rng)
         logits = F.interpolate(self.parser(faces.float() / 127.5 - 1), (SIDE, SIDE), mode="bilinear")
         pictures = faces.permute(0, 2, 3, 1).cpu().numpy()
         return _covered(pictures, logits.argmax(1).byte().cpu().numpy(), rng).to(faces.device)
 
     def pairs(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Faces [count, 3, S, S] in [-1, 1], some of them mirrored, relit or covered, and covers [count, 1, S, S]."""
+        """Faces [count, 3, S, S] in [-1, 1], augmented, and masks of what occluders hide, [count, 1, S, S] in 0..1."""
         pictures, covers = self.pick(count, rng).split([3, 1], dim=1)
         return relit(pictures, rng), (covers + 1) / 2
 
 
 def _covered(pictures: NDArray[np.uint8], labels: NDArray[np.uint8], rng: torch.Generator) -> Tensor:
-    """Faces uint8 [N, S, S, 3] and their classes [N, S, S] -> as :meth:`CoveredPool.render` returns them."""
+    """Faces uint8 [N, S, S, 3] and their classes [N, S, S] -> the result of :meth:`CoveredPool.render`."""
     chance = np.random.default_rng(int(torch.randint(2**62, (1,), generator=rng)))
     result = np.zeros((*pictures.shape[:3], 4), np.uint8)
     for i, (picture, seen) in enumerate(zip(pictures / np.float32(255), labels, strict=True)):
@@ -168,7 +168,7 @@ def _covered(pictures: NDArray[np.uint8], labels: NDArray[np.uint8], rng: torch.
 
 
 def draw_key_vectors(mapping: MappingNetwork, encoder: InversionEncoder, count: int, rng: torch.Generator) -> Tensor:
-    """Keys as ``key_vectors`` makes them, in the encoder's coordinates, from a training stream: [count, 3, 512]."""
+    """Random keys distributed like those of ``key_vectors``, in the encoder's coordinates, [count, 3, 512]."""
     unit = torch.randint(256, (count * len(LEVELS), encoder.params.style), generator=rng) / 127.5 - 1
     with torch.no_grad():
         return encoder.to_u(mapping(unit.to(encoder.mean.device))).unflatten(0, (count, len(LEVELS)))
@@ -179,25 +179,26 @@ def draw_key_vectors(mapping: MappingNetwork, encoder: InversionEncoder, count: 
 
 @dataclass(frozen=True)
 class LossWeights:
-    """The weights of a stage's losses; that of the adversarial loss is 1."""
+    """The weights of a stage's losses; the weight of the adversarial loss is 1."""
 
     identity: float
     pixels: float
     perceived: float = 1.0
     parts: float = 0.1
     regular: float = 0.1
-    covers: float = 1.0  # added here
+    covers: float = 1.0  # not in the papers
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a stage made of a batch.
+    """The results of a stage for a batch.
 
     Attributes:
-        renders: pictures [B, 3, S, S] as the generator draws them, one entry for each kind.
-        wanted, covers: for each kind, what it is compared with, and where something hides the face.
+        renders: the generator's pictures [B, 3, S, S], one entry for each kind.
+        wanted: the targets of each kind, [B, 3, S, S].
+        covers: masks of what occluders hide in the targets, [B, 1, S, S].
         codes: the codes of all renders.
-        identity: the stage's own losses of identity.
+        identity: the stage's identity losses.
     """
 
     renders: Sequence[Tensor]
@@ -208,19 +209,22 @@ class Made:
 
 
 class EditingObjective(Objective):
-    """Trains an editor, and a discriminator against it; encoder and generator are fixed.
+    """Trains an editor and a discriminator; encoder and generator are frozen.
 
     Args:
-        networks: whose editor is trained.
-        faces: what is looked at.
-        first_stage: the number of steps that disentangle; those after them anonymize.
+        networks: the editor to train, with its encoder and generator.
+        faces: the training faces.
+        first_stage: the number of steps of stage one; later steps belong to stage two.
     """
 
     name: str
-    NEAR, FAR = 0.1, 0.8  # tau+ and tau- of (DBAF 10, HFORD 6), as distances of identity codes; the papers name none
+    NEAR, FAR = (
+        0.1,
+        0.8,
+    )  # tau+ and tau- of (DBAF 10, HFORD 6), as distances of identity codes; the papers give no values
     FIRST = LossWeights(identity=1.0, pixels=3.5)  # (DBAF 18, HFORD III-F)
     SECOND = LossWeights(identity=2.0, pixels=0.05)  # (DBAF 39, HFORD IV-A)
-    GAMMA, R1_EVERY = 10.0, 8  # of the gradient penalty, which is asked for every few steps, as many times as strong
+    GAMMA, R1_EVERY = 10.0, 8  # weight and interval in steps of the gradient penalty (lazy regularisation)
 
     def __init__(
         self,
@@ -239,11 +243,11 @@ class EditingObjective(Objective):
 
     @abstractmethod
     def over(self, values: Sequence[Tensor]) -> Tensor:
-        """One number out of one for each picture, or pair of pictures, of a face."""
+        """Reduce the losses of all pictures, or pairs of pictures, of a face to one number."""
 
     @abstractmethod
     def regular(self, codes: Tensor) -> Tensor:
-        """What holds codes [B, 14, 512] where the generator draws faces."""
+        """Regularisation of codes [B, 14, 512]."""
 
     def modules(self) -> dict[str, nn.Module]:
         return {self.name: self.networks.editor, f"{self.name}-discriminator": self.discriminator}
@@ -268,7 +272,7 @@ class EditingObjective(Objective):
         return {name: value.float() for name, value in losses.items()}
 
     def disentangle(self, faces: Tensor, covers: Tensor) -> Made:
-        """Stage one (DBAF III-C, HFORD III-F): half of the faces get another's identity, half their own again."""
+        """Stage one (DBAF III-C, HFORD III-F): half of the faces keep their own identity, half get another one."""
         with torch.no_grad():
             codes, features = self.networks.encoder(faces)
             own = self.teachers.identity(faces)
@@ -284,7 +288,7 @@ class EditingObjective(Objective):
         return Made([render], [faces], [covers], mixed, {"contrast": contrast})
 
     def anonymize(self, faces: Tensor, covers: Tensor, rng: torch.Generator) -> Made:
-        """Stage two (DBAF III-D, HFORD III-E): under two keys, then back under the first one and under two others."""
+        """Stage two (DBAF III-D, HFORD III-E): anonymize under two keys; recover under the first and two wrong keys."""
         key, second, wrong, other = (
             draw_key_vectors(self.mapping, self.networks.encoder, len(faces), rng) for _ in range(4)
         )
@@ -292,7 +296,7 @@ class EditingObjective(Objective):
             encoded, own, mask = self.networks.encoder(faces), self.teachers.identity(faces), self.teachers.mask(faces)
         hidden = [self._edited(encoded, k) for k in (key, second)]  # (DBAF 19, 20, 24, 25)
         shown = [rounded(composite(faces, render, mask)) for render, _ in hidden]
-        # the anonymized photo's way, on which the original goes along, so that the two can be compared again
+        # the original is degraded in the same way as the anonymized photo, so that they can be compared
         together = torch.cat([shown[0], faces, mask, covers], dim=1)
         moved = jitter(together, rng, shift=0.006, scale=0.01, turn=0.01)
         photo, aligned, where, hides = moved.split([3, 3, 1, 1], dim=1)
@@ -300,16 +304,16 @@ class EditingObjective(Objective):
         again = self.networks.encoder(arrived)
         back = [self._edited(again, k) for k in (key, wrong, other)]  # (DBAF 21-23, 26-28)
         right, *false = (composite(arrived, render, where) for render, _ in back)
-        strangers = [self.teachers.identity(picture) for picture in (*shown, *false)]  # S_1
+        synthetic = [self.teachers.identity(picture) for picture in (*shown, *false)]  # S_1
         return Made(
             [render for render, _ in (*hidden, *back)],  # S_2
             [faces, faces, aligned, aligned, aligned],
             [covers, covers, hides, hides, hides],
             torch.cat([codes for _, codes in (*hidden, *back)]),
             {
-                "different": self.over([theta_plus(own, x) for x in strangers]),  # (DBAF 29, HFORD 11)
+                "different": self.over([theta_plus(own, x) for x in synthetic]),  # (DBAF 29, HFORD 11)
                 "recovered": theta_minus(own, self.teachers.identity(right)),  # (DBAF 30, HFORD 12)
-                "diverse": self.over([theta_plus(x, y) for x, y in permutations(strangers, 2)]),  # (DBAF 31, HFORD 10)
+                "diverse": self.over([theta_plus(x, y) for x, y in permutations(synthetic, 2)]),  # (DBAF 31, HFORD 10)
             },
         )
 
@@ -331,8 +335,12 @@ class EditingObjective(Objective):
         }
 
     def adversarial(self, real: Tensor, made: Tensor, kinds: int, step: int) -> dict[str, Tensor]:
-        """The generator's loss and the discriminator's, each blind to the other's parameters (DBAF 16 and 17, 37 and
-        38, HFORD 16 and 17); ``made`` are pictures of ``kinds`` kinds."""
+        """The losses of generator and discriminator (DBAF 16, 17, 37 and 38, HFORD 16 and 17).
+
+        Args:
+            real: [B, 3, S, S].
+            made: generated pictures of ``kinds`` kinds, [kinds * B, 3, S, S].
+        """
         penalty = self.R1_EVERY * self.GAMMA if step % self.R1_EVERY == 0 else 0.0
         judged = adversarial_losses(self.discriminator, real, made, penalty)
         caught = list(judged.caught.unflatten(0, (kinds, -1)).mean(1))
@@ -343,7 +351,7 @@ class EditingObjective(Objective):
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
-        """Faces; anonymized under two keys; the first of these recovered under its key and under the other."""
+        """Columns: faces; anonymized under two keys; the first recovered under the right key and under the other."""
         rng = torch.Generator().manual_seed(99)
         faces = self.faces.render(4, rng)[:, :3].float() / 127.5 - 1
         mask = self.teachers.mask(faces)
@@ -354,16 +362,15 @@ class EditingObjective(Objective):
 
 
 class RetentionObjective(Objective):
-    """Trains the attention that keeps what no latent holds (MAAR, ARM), and how strongly its maps enter the generator.
+    """Trains the attention maps (MAAR, ARM), which retain what latents do not hold, and their strength.
 
-    What is to be drawn is known here. About a face, and where something hides it, that is the picture looked at; of the
-    face itself what its codes draw without maps, in the picture's light; of that maps say nothing anyway. Half of a
-    batch are photos whose face becomes somebody else's; the others are such pictures, whose face becomes the
-    original's again.
+    The target of each render is known. Around the face, and where an occluder hides it, the target is the input
+    picture. Inside the face, where maps are 0, it is the render of the codes without maps, with the light of the
+    picture. Half of a batch are photos to anonymize. The other half are anonymized pictures to recover.
     """
 
-    BEGIN = 0.05  # strength of the maps at first: at 0 nothing of what attends would be heard
-    PIXELS = 3.5  # beside 1 of what is perceived, as in both papers' first stage
+    BEGIN = 0.05  # initial strength of the maps; at 0 the attention would get no gradient
+    PIXELS = 3.5  # weight relative to the perceptual loss, as in both papers' first stage
 
     def __init__(self, editing: EditingObjective) -> None:
         self.editing = editing
@@ -382,9 +389,7 @@ class RetentionObjective(Objective):
         faces, covers = self.editing.faces.pairs(self.editing.batch, rng)
         with torch.no_grad():
             strength = networks.editor.strength
-            strength[strength == 0] = (
-                self.BEGIN
-            )  # not before: what is still random shall not be shipped at any strength
+            strength[strength == 0] = self.BEGIN  # only now, so that untrained maps are never shipped with a strength
             mask = self.editing.teachers.mask(faces)
             codes, seen, wanted = self.wanted(faces, mask, rng)
         render = networks.render(codes, seen, SIDE, mask)
@@ -396,8 +401,7 @@ class RetentionObjective(Objective):
         }
 
     def wanted(self, faces: Tensor, mask: Tensor, rng: torch.Generator) -> tuple[Tensor, Features, Tensor]:
-        """Codes, features of what is looked at, and what the two together are to draw, of faces [B, 3, S, S] that are
-        replaced within masks [B, 1, S, S]."""
+        """Codes, features and target pictures [B, 3, S, S] of faces that are replaced within masks [B, 1, S, S]."""
         networks, half = self.editing.networks, len(faces) // 2
         own, _ = networks.encoder(faces)
         codes = networks.anonymize(own, draw_key_vectors(self.editing.mapping, networks.encoder, len(faces), rng))
@@ -408,14 +412,14 @@ class RetentionObjective(Objective):
         return codes, networks.encoder(recompressed(pictures, rng))[1], torch.cat([hidden[:half], back])
 
     def _inside(self, codes: Tensor, pictures: Tensor, mask: Tensor) -> Tensor:
-        """Pictures with the faces that codes draw without maps, in the pictures' light."""
+        """Pictures with the faces of codes, rendered without maps, in the pictures' light."""
         networks = self.editing.networks
         render = networks.generator.synthesize(networks.encoder.to_latents(codes), SIDE)
         return composite(pictures, match_tones(render, pictures, mask), mask)
 
 
 class DBAFObjective(EditingObjective):
-    """DBAF's: losses are summed over pictures, and codes held to the mean (equations 15 and 36)."""
+    """DBAF: losses are summed over pictures, codes are regularised towards the mean (equations 15 and 36)."""
 
     name = "dbaf"
 
@@ -427,7 +431,7 @@ class DBAFObjective(EditingObjective):
 
 
 class HFORDObjective(EditingObjective):
-    """HFORD's: losses are averaged over pictures, and codes held to the first of them (equation 15)."""
+    """HFORD: losses are averaged over pictures, codes are regularised towards the first one (equation 15)."""
 
     name = "hford"
 
@@ -439,5 +443,5 @@ class HFORDObjective(EditingObjective):
 
 
 def root_mean_square(x: Tensor) -> Tensor:
-    """Over the last axis; its gradient at 0 is 0."""
+    """The root mean square over the last axis; its gradient at 0 is 0."""
     return (x.square().mean(-1) + 1e-8).sqrt()

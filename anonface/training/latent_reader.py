@@ -1,8 +1,8 @@
-"""What a face would show, read off the latents that draw it: a stand-in for generator, encoder and landmarks in losses.
+"""Latent reader: predicts identity code, landmarks and colours of a face from its latents, without rendering it.
 
-To draw a face and to look at it costs a tenth of a second of two CPU cores, and its gradient twice that; to read its
-latents costs a ten-thousandth. A reader learns from some thousand faces whose latents are known what their codes,
-landmarks and colours are. Losses that look through it are approximations, so their results are judged by drawn faces.
+It replaces generator, encoder and landmark network in losses. On two CPU cores rendering and analysing a face takes 0.1
+seconds, and its gradient twice that; reading its latents takes 0.1 ms. The reader is trained on some thousand faces
+with known latents. Its losses are approximations, so their results have to be evaluated on rendered faces.
 """
 
 from __future__ import annotations
@@ -37,20 +37,22 @@ from anonface.training.ifadit import theta_minus, theta_plus
 from anonface.training.latent_editing import EditingObjective, draw_key_vectors
 from anonface.training.loop import Objective
 
-SIDE = 256  # px of the faces that are kept
-TONES = 16  # cells along the side, of the colours that are read
-UNLIKE = 0.25  # spread by which each code goes its own way, in whitened coordinates
-ENCODED_ANEW = 0.1  # spread by which codes differ that are read off the face that they drew
+SIDE = 256  # px of the stored faces
+TONES = 16  # cells along a side of the colour grid
+CODE_NOISE = 0.25  # standard deviation of independent noise on each code, in whitened coordinates
+ENCODING_NOISE = 0.1  # standard deviation of the error of re-encoding a rendered face
+SEED = 11
+RIDGE = 300.0
 CORNERS, INNER_LIPS, OUTER_EYES = (61, 291), (13, 14), (33, 263)  # rows of the mesh
-LAYOUT_SPREAD = 0.3  # to which components of the landmarks are scaled, about that of the other readings
-CASTING = 6.0  # weight of how far codes are from those of the person whom the key casts
-R1 = 0.5  # weight of the judge's gradient penalty
-WITHIN = 3.0  # whitened coordinates beyond it are no face's
+LANDMARK_SPREAD = 0.3  # standard deviation of the landmarks' components, about that of the other attributes
+KEY_IDENTITY = 6.0  # weight of the distance of codes to the key's identity
+R1 = 0.5  # weight of the discriminator's gradient penalty
+WITHIN = 3.0  # whitened coordinates beyond this are penalised
 
 
 @dataclass
 class ReadBank:
-    """Faces with what is known of them.
+    """Rendered faces with their latents and attributes.
 
     Attributes:
         images: uint8 [N, 3, S, S].
@@ -65,7 +67,7 @@ class ReadBank:
     tones: Tensor
 
     def draw(self, count: int, rng: torch.Generator) -> Tensor:
-        """Indices [count] of faces to learn from."""
+        """Random indices [count] of training faces."""
         return torch.randint(len(self.images) - HELD_OUT, (count,), generator=rng)
 
     def faces(self, index: Tensor) -> Tensor:
@@ -84,20 +86,19 @@ def load_read_bank(
     identity: IdentityEncoder,
     landmarks: LandmarkNetwork,
     count: int,
-    seed: int = 11,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ReadBank:
-    """The bank in ``file``, drawn first where the file is missing or holds fewer faces than ``count``.
+    """The first ``count`` faces of the bank in ``file``; missing ones are drawn and saved first.
 
     Args:
-        coordinates: whose whitened coordinates the codes are in, and who places them on the generator's latents.
+        coordinates: defines the whitened coordinates of the codes and maps codes to the generator's latents.
     """
 
     @torch.inference_mode()
     def draw(done: int) -> dict[str, Tensor]:
-        rng = row_generator(seed, done)
+        rng = row_generator(SEED, done)
         codes = coordinates.to_u(draw_latents(mapping, 4, rng, n_latents=CODES))
-        codes = (codes + UNLIKE * torch.randn(codes.shape, generator=rng)).half().float()
+        codes = (codes + CODE_NOISE * torch.randn(codes.shape, generator=rng)).half().float()
         render = generator.synthesize(coordinates.to_latents(codes), SIDE).clamp(-1, 1)
         return {
             "images": levels(render),
@@ -112,7 +113,7 @@ def load_read_bank(
 
 @dataclass(frozen=True)
 class Readings:
-    """What codes show: identity [B, 448] of unit length, mesh [B, 468, 2], tones [B, 3, 16, 16]."""
+    """Predicted attributes of codes: identity [B, 448] of unit length, mesh [B, 468, 2], tones [B, 3, 16, 16]."""
 
     identity: Tensor
     mesh: Tensor
@@ -120,7 +121,7 @@ class Readings:
 
 
 class LatentReader(nn.Module):
-    """Codes [B, 14, 512], whitened -> :class:`Readings`; of each code the first ``components`` coordinates count."""
+    """Whitened codes [B, 14, 512] -> :class:`Readings`, from the first ``components`` coordinates of each code."""
 
     def __init__(self, components: int = 96, hidden: int = 1024, blocks: int = 3) -> None:
         super().__init__()
@@ -149,19 +150,19 @@ class LatentReader(nn.Module):
         )
 
 
-def reading_losses(told: Readings, bank: ReadBank, index: Tensor) -> dict[str, Tensor]:
-    """How far readings are from what is known of these faces."""
+def reading_losses(read: Readings, bank: ReadBank, index: Tensor) -> dict[str, Tensor]:
+    """Distances of readings from the known attributes of faces."""
     return {
-        "identity": theta_minus(told.identity, bank.identity[index]),
-        "mesh": 40 * (told.mesh - bank.mesh[index]).abs().mean(),
-        "tones": 2 * (told.tones - bank.tones[index]).abs().mean(),
+        "identity": theta_minus(read.identity, bank.identity[index]),
+        "mesh": 40 * (read.mesh - bank.mesh[index]).abs().mean(),
+        "tones": 2 * (read.tones - bank.tones[index]).abs().mean(),
     }
 
 
 class ReaderObjective(Objective):
-    """Trains a reader; what it makes of faces it never saw is logged."""
+    """Trains a reader and logs its losses on held-out faces."""
 
-    NOISE = 0.1  # on codes, so that near codes read alike
+    NOISE = 0.1  # on codes, for a smooth reader
 
     def __init__(self, reader: LatentReader, bank: ReadBank, batch: int = 256) -> None:
         self.reader, self.bank, self.batch = reader, bank, batch
@@ -187,13 +188,14 @@ class ReaderObjective(Objective):
         return {**losses, **self._unseen}
 
 
-# --- What is trained through a reader --------------------------------------------------------------------------------
+# --- Training through a reader --------------------------------------------------------------------------------
 
 
 class ReadInversion(Objective):
-    """Trains the encoder of DBAF and HFORD on faces whose codes are known; half of them relit, as no codes make it.
+    """Trains the encoder of DBAF and HFORD on faces with known codes.
 
-    Codes are told, and what they show is read; of relit faces what they showed before.
+    Losses compare the codes, and the reader's attributes of the codes. Half of the faces are relit; their targets are
+    those of the original faces.
     """
 
     def __init__(self, encoder: InversionEncoder, reader: LatentReader, bank: ReadBank, batch: int) -> None:
@@ -208,19 +210,20 @@ class ReadInversion(Objective):
         plain, other = self.bank.faces(index).tensor_split([self.batch // 2])
         faces = recompressed(rounded(torch.cat([plain, relit(other, rng)])), rng)
         codes, _ = self.encoder(faces)
-        told = self.encoder.to_w(codes) - self.encoder.to_w(self.bank.codes[index].float())
+        error = self.encoder.to_w(codes) - self.encoder.to_w(self.bank.codes[index].float())
         return {
-            "codes": 2 * told.square().mean() / self.encoder.std.square().mean(),  # share of variance left open
+            "codes": 2 * error.square().mean() / self.encoder.std.square().mean(),  # unexplained share of the variance
             **reading_losses(self.reader(codes), self.bank, index),
         }
 
 
 class CodeDiscriminator(nn.Module):
-    """A discriminator of codes [B, 14, 512] -> [B]; of each the first ``components`` coordinates count."""
+    """A discriminator of codes [B, 14, 512] -> [B], from the first ``components`` coordinates of each code."""
 
-    def __init__(self, components: int = 96, hidden: int = 512) -> None:
+    def __init__(self, components: int) -> None:
         super().__init__()
         self.components = components
+        hidden = 512
         self.layers = nn.Sequential(
             nn.Linear(CODES * components, hidden), nn.LeakyReLU(0.2),
             nn.Linear(hidden, hidden), nn.LeakyReLU(0.2),
@@ -231,38 +234,42 @@ class CodeDiscriminator(nn.Module):
         return self.layers(codes[..., : self.components].flatten(1))[:, 0]
 
 
-def fit_linear_readings(codes: Tensor, wanted: Tensor, ridge: float = 300.0) -> Tensor:
-    """What reads numbers [N, n] off latents [N, k, C], by ridge regression: [k * C + 1, n].
+def fit_linear_readings(codes: Tensor, wanted: Tensor) -> Tensor:
+    """Ridge regression of numbers [N, n] on latents [N, k, C]: coefficients [k * C + 1, n], the last row the constants.
 
-    Sex, age and tone lie along lines of latents; a deep reader of so few faces finds them less surely.
+    Sex, age and skin tone are nearly linear in the latents. With so few faces this is more accurate than a deep
+    network.
     """
-    told = F.pad(codes.flatten(1).double(), (0, 1), value=1.0)
-    weight = ridge * torch.eye(told.shape[1], dtype=torch.float64, device=told.device)
-    return torch.linalg.solve(told.T @ told + weight, told.T @ wanted.double()).float()
+    x = F.pad(codes.flatten(1).double(), (0, 1), value=1.0)
+    weight = RIDGE * torch.eye(x.shape[1], dtype=torch.float64, device=x.device)
+    return torch.linalg.solve(x.T @ x + weight, x.T @ wanted.double()).float()
 
 
 def attribute_directions(codes: Tensor, identity: Tensor, mesh: Tensor, count: int) -> Tensor:
-    """An editor's ``readings``, so many: of latents [N, 14, 512] and what their faces show; 0 past what they tell."""
+    """``count`` columns of an editor's ``readings``, from latents [N, 14, 512] and the attributes of their faces.
+
+    With few faces there are fewer components of the landmarks; the missing columns are 0.
+    """
     known = torch.cat([identity[:, :KEPT], mouth(mesh)], dim=1)
     points = mesh.flatten(1) - mesh.flatten(1).mean(0)
-    layout, _, _ = torch.linalg.svd(points, full_matrices=False)  # principal components
-    layout = LAYOUT_SPREAD * len(mesh) ** 0.5 * layout[:, : count - known.shape[1]]
-    shown = torch.cat([known, layout], dim=1)
+    components, _, _ = torch.linalg.svd(points, full_matrices=False)
+    components = LANDMARK_SPREAD * len(mesh) ** 0.5 * components[:, : count - known.shape[1]]
+    attributes = torch.cat([known, components], dim=1)
     some = codes[:, FEATURE_CODES, :READ_COORDINATES]
-    lines = fit_linear_readings(some, F.pad(shown, (0, count - shown.shape[1])))  # few faces have few components
+    lines = fit_linear_readings(some, F.pad(attributes, (0, count - attributes.shape[1])))
     return lines[:-1].unflatten(0, some.shape[1:])
 
 
 class ReadEditing(Objective):
-    """Trains an editor's disentangling and rewriting, all losses of both stages at once, through a reader.
+    """Trains an editor's disentangler and rewriter through a reader, with all losses of both stages together.
 
-    What the codes of a face show before is told by the same reader, whose errors so fall out. Differences alone teach
-    no reader of few faces who looks different: it takes for many what to the eye is one stranger for all. So the
-    stranger is led towards the person whom the key casts; sex, age, landmarks and colours draw that person towards
-    the photo again. A judge of codes keeps the edited ones as faces' codes are.
+    The attributes of the original codes are read by the same reader, so its systematic errors cancel. Losses of
+    difference alone are not enough: a reader trained on few faces would accept one and the same synthetic face for
+    everybody as different. So the edited codes are also attracted to the key's identity, while sex, age, landmarks and
+    colours attract them to the photo. A discriminator of codes keeps edited codes like the codes of faces.
 
     Args:
-        codes: what the encoder makes of the bank's faces, [N, 14, 512].
+        codes: the encoder's codes of the bank's faces, [N, 14, 512].
     """
 
     def __init__(
@@ -274,9 +281,9 @@ class ReadEditing(Objective):
         batch: int = 64,
     ) -> None:
         self.editing, self.reader, self.bank, self.codes, self.batch = editing, reader, bank, codes, batch
-        reader.train().requires_grad_(False)  # with drop-out, so that none of its habits is played to
+        reader.train().requires_grad_(False)  # with drop-out, against adversarial codes
         self.components = min(reader.components, codes.shape[2])
-        self.judge = CodeDiscriminator(self.components).to(codes.device)
+        self.discriminator = CodeDiscriminator(self.components).to(codes.device)
         learnt = slice(0, len(codes) - HELD_OUT)
         self.conditions = fit_linear_readings(codes[learnt, :, : self.components], bank.identity[learnt, :KEPT])
         editor = editing.networks.editor
@@ -284,7 +291,7 @@ class ReadEditing(Objective):
         editor.readings.copy_(attribute_directions(*known, count=editor.readings.shape[2]))
 
     def modules(self) -> dict[str, nn.Module]:
-        return {**self.editing.modules(), f"{self.editing.name}-codes": self.judge}
+        return {**self.editing.modules(), f"{self.editing.name}-codes": self.discriminator}
 
     def _conditions(self, codes: Tensor) -> Tensor:
         return F.pad(codes[..., : self.components].flatten(1), (0, 1), value=1.0) @ self.conditions
@@ -293,45 +300,45 @@ class ReadEditing(Objective):
         editing, networks = self.editing, self.editing.networks
         codes = self.codes[self.bank.draw(self.batch, rng)].float()
         with torch.no_grad():
-            shown = self.reader(codes)
+            original = self.reader(codes)
         key, second, wrong = (draw_key_vectors(editing.mapping, networks.encoder, len(codes), rng) for _ in range(3))
         identity, attributes = networks.editor.split(codes)
         mixed = identity.roll(1, 0) + attributes  # (DBAF 5)
-        hidden, again = (networks.edit(codes, k) for k in (key, second))  # (DBAF 19 and 20)
-        encoded = hidden + ENCODED_ANEW * torch.randn(codes.shape, generator=rng)
+        first, again = (networks.edit(codes, k) for k in (key, second))  # (DBAF 19 and 20)
+        encoded = first + ENCODING_NOISE * torch.randn(codes.shape, generator=rng)
         right, false = (networks.edit(encoded, k) for k in (key, wrong))  # (DBAF 21-23)
-        looks = [self.reader(made) for made in (mixed, hidden, again, right, false)]
+        predicted = [self.reader(made) for made in (mixed, first, again, right, false)]
         with torch.no_grad():
-            led = torch.cat([key_identity(codes, key), key_identity(codes, second), key_identity(encoded, wrong)])
-            people = self.reader(led).identity
-        strangers = [looks[i].identity for i in (1, 2, 4)]
-        own = shown.identity
-        from_giver, from_own = (1 - F.cosine_similarity(looks[0].identity, who) for who in (own.roll(1, 0), own))
-        made = torch.cat([mixed, hidden, again, right, false])
-        strange = torch.cat([hidden, again, false])
-        kept = self._conditions(strange) - self._conditions(codes).repeat(3, 1)
-        judged = adversarial_losses(self.judge, codes, strange, penalty=R1)
+            key_codes = torch.cat([key_identity(codes, key), key_identity(codes, second), key_identity(encoded, wrong)])
+            key_identities = self.reader(key_codes).identity
+        synthetic = [predicted[i].identity for i in (1, 2, 4)]
+        own = original.identity
+        to_source, to_own = (1 - F.cosine_similarity(predicted[0].identity, who) for who in (own.roll(1, 0), own))
+        made = torch.cat([mixed, first, again, right, false])
+        edited = torch.cat([first, again, false])
+        kept = self._conditions(edited) - self._conditions(codes).repeat(3, 1)
+        adversarial = adversarial_losses(self.discriminator, codes, edited, penalty=R1)
         return {
-            "contrast": torch.cat([from_giver - editing.NEAR, editing.FAR - from_own]).clamp_min(0).mean(),
-            "different": 2 * torch.stack([theta_plus(own, x) for x in strangers]).mean(),
-            "recovered": theta_minus(looks[3].identity, shown.identity) + 0.3 * (right - codes).square().mean(),
-            "diverse": 2 * torch.stack([theta_plus(x, y) for x, y in combinations(strangers, 2)]).mean(),
-            "mesh": 60 * torch.stack([(look.mesh - shown.mesh).abs().mean() for look in looks]).mean(),
-            "tones": 2 * torch.stack([(look.tones - shown.tones).abs().mean() for look in looks]).mean(),
+            "contrast": torch.cat([to_source - editing.NEAR, editing.FAR - to_own]).clamp_min(0).mean(),
+            "different": 2 * torch.stack([theta_plus(own, x) for x in synthetic]).mean(),
+            "recovered": theta_minus(predicted[3].identity, original.identity) + 0.3 * (right - codes).square().mean(),
+            "diverse": 2 * torch.stack([theta_plus(x, y) for x, y in combinations(synthetic, 2)]).mean(),
+            "mesh": 60 * torch.stack([(one.mesh - original.mesh).abs().mean() for one in predicted]).mean(),
+            "tones": 2 * torch.stack([(one.tones - original.tones).abs().mean() for one in predicted]).mean(),
             "conditions": 40 * kept.square().sum(1).mean(),
-            "fooling": 0.1 * judged.fooling.mean(),  # (DBAF 37)
-            "catching": judged.caught.mean() + judged.real + judged.slope,  # (DBAF 38)
-            "person": 3 * theta_minus(torch.cat(strangers), people),
-            "cast": CASTING * (strange - led)[..., : self.components].square().mean(),
+            "fooling": 0.1 * adversarial.fooling.mean(),  # (DBAF 37)
+            "catching": adversarial.caught.mean() + adversarial.real + adversarial.slope,  # (DBAF 38)
+            "person": 3 * theta_minus(torch.cat(synthetic), key_identities),
+            "cast": KEY_IDENTITY * (edited - key_codes)[..., : self.components].square().mean(),
             "regular": 0.1 * editing.regular(made),
             "within": (made.abs() - WITHIN).clamp_min(0).square().mean(),
         }
 
 
 def mouth(mesh: Tensor) -> Tensor:
-    """Landmarks [B, 468, 2] -> how far a mouth is open, how wide it is, how much its corners hang, [B, 3].
+    """Landmarks [B, 468, 2] -> opening of the mouth, half its width, and half the drop of its corners, [B, 3].
 
-    In distances of the outer corners of the eyes; the last two count by half.
+    The unit is the distance between the outer corners of the eyes.
     """
     between = lambda a, b: (mesh[:, a] - mesh[:, b]).norm(dim=1)  # noqa: E731
     hanging = (mesh[:, list(CORNERS)].mean(1) - mesh[:, INNER_LIPS[0]])[:, 1]

@@ -1,8 +1,8 @@
 """One resumable training loop for every objective.
 
 A run lives in a folder: ``state.pt`` (resumable: parameters, optimiser, step), ``losses.csv``, ``sheet-*.png`` and the
-deployable snapshots ``<name>.safetensors`` (fp16). Every step draws from a generator seeded by (seed, step), so a
-resumed run sees the data that an uninterrupted one would have seen.
+deployable snapshots ``<name>.safetensors`` (fp16). Every step has a random generator seeded by (seed, step), so a
+resumed run gets the same data as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,22 @@ from anonface.backends.arena import denormals_flushed
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """How a run goes: where it lives, how long, how fast.
+    """Settings of a run.
 
-    ``minutes`` ends the run early (0: no limit); the learning rate falls from ``rate`` to a tenth of it over ``steps``.
+    Attributes:
+        folder: the run's folder.
+        steps: number of steps.
+        rate: the initial learning rate; it falls linearly to a tenth over ``steps``.
+        betas: of Adam; the default is the paper's, section 4.1.
+        minutes: time after which the run stops early; 0: no limit.
+        save_every: steps between two saves.
+        clip: the largest norm of the gradient.
     """
 
     folder: Path
     steps: int
     rate: float = 4e-4
-    betas: tuple[float, float] = (0.0, 0.999)  # the paper's Adam, section 4.1
+    betas: tuple[float, float] = (0.0, 0.999)
     seed: int = 1
     minutes: float = 0.0
     save_every: int = 200
@@ -41,7 +48,7 @@ class LoopSettings:
 
 
 class Objective(ABC):
-    """What is trained: its trainable modules by snapshot name, the losses of one step, and a picture to look at."""
+    """What is trained: its modules by snapshot name, the losses of one step, and a contact sheet."""
 
     @abstractmethod
     def modules(self) -> dict[str, nn.Module]: ...
@@ -51,16 +58,16 @@ class Objective(ABC):
         """Named scalar losses, already weighted; their sum is minimised. Names starting with '_' are only logged."""
 
     def deployable(self) -> dict[str, dict[str, Tensor]]:
-        """The tensors that are shipped, by snapshot name: the modules' own unless an objective says otherwise."""
+        """The tensors to ship, by snapshot name; by default those of all modules."""
         return {name: module.state_dict() for name, module in self.modules().items()}
 
     def sheet(self) -> NDArray | None:
-        """uint8 [H, W, 3] RGB contact sheet of held-out samples, where there is something to see."""
+        """uint8 [H, W, 3] RGB contact sheet of held-out samples, or None."""
         return None
 
 
 class Then(Objective):
-    """One objective up to a step and another from it on, of which the second's modules are shipped."""
+    """Two objectives in sequence, the second from step ``at`` on. The modules of the second are shipped."""
 
     def __init__(self, first: Objective, second: Objective, at: int) -> None:
         self.first, self.second, self.at = first, second, at
@@ -79,13 +86,13 @@ class Then(Objective):
 
 
 def step_generator(seed: int, step: int) -> torch.Generator:
-    """The random stream of one step, a function of (seed, step) alone."""
+    """The random generator of one step, a function of (seed, step) alone."""
     mixed = np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(mixed) & 0x7FFF_FFFF_FFFF_FFFF)
 
 
 def train(objective: Objective, settings: LoopSettings) -> Iterator[dict[str, float]]:
-    """Run or resume; yields the logged losses after every step, so that the caller can show progress."""
+    """Run or resume; yields the logged losses after every step."""
     settings.folder.mkdir(parents=True, exist_ok=True)
     described = {**asdict(settings), "folder": settings.folder.name}
     (settings.folder / "settings.json").write_text(json.dumps(described, indent=1))
@@ -118,7 +125,7 @@ def train(objective: Objective, settings: LoopSettings) -> Iterator[dict[str, fl
 def _resume(path: Path, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> int:
     if not path.exists():
         return 0
-    state = torch.load(path, map_location="cpu", weights_only=True)  # wherever it was written
+    state = torch.load(path, map_location="cpu", weights_only=True)
     for name, module in modules.items():
         module.load_state_dict(state["modules"][name])
     optimiser.load_state_dict(state["optimiser"])

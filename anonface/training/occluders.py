@@ -1,7 +1,8 @@
-"""Things before a face, drawn with their masks: hands, microphones, cups, cloth, strands of hair, spectacles, brims.
+"""Synthetic occluders of faces with their masks: hands, microphones, cups, cloth, hair, spectacles, hats.
 
-Pictures are float32 [S, S, 3] in 0..1 and S = SIDE; labels uint8 [S, S] of ``models.face_parser.CLASSES``. Round things
-are drawn as a height over the picture, which gives them shading; all of them throw a shadow.
+Pictures are float32 [S, S, 3] in 0..1 with S = SIDE; labels are uint8 [S, S], indices of
+``models.face_parser.CLASSES``. Round occluders have a height map, from which they are shaded. All occluders cast a
+shadow.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from anonface.training.labels import SIDE, Labels
 
 Picture = NDArray[np.float32]
 Points = NDArray[np.float64]
-Other = Callable[[], tuple[Picture, Labels]]  # another labelled face, to cut from
+Other = Callable[[], tuple[Picture, Labels]]  # gives another labelled face as a source of textures
 
 LABEL = {name: index for index, name in enumerate(CLASSES)}
 GRID: Points = np.stack(np.meshgrid(np.arange(SIDE) + 0.5, np.arange(SIDE) + 0.5), axis=-1)
 SKIN_TONES = ((0.93, 0.76, 0.66), (0.82, 0.62, 0.49), (0.66, 0.46, 0.34), (0.45, 0.29, 0.20), (0.30, 0.19, 0.14))
 
 
-class Thing(NamedTuple):
-    """What is put before a face: its colours, how much of every pixel it covers (0..1), and its class."""
+class Occluder(NamedTuple):
+    """An occluder: its colours, its coverage of every pixel in 0..1, and its class."""
 
     colours: Picture
     cover: Picture
@@ -35,7 +36,7 @@ class Thing(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where the face lies: mask, middle, half width and half height in px, and the eyes' centres [2, 2] if seen."""
+    """Place of a face: mask, centre, half width and half height in px, and the eyes' centres [2, 2] if visible."""
 
     mask: Picture
     centre: Points
@@ -44,7 +45,7 @@ class Layout(NamedTuple):
 
 
 def occlude(image: Picture, labels: Labels, other: Other, rng: np.random.Generator) -> tuple[Picture, Labels]:
-    """Put one or two things before a face; also shadows, which change no label.
+    """Paste one or two occluders on a face, and sometimes a shadow, which changes no label.
 
     Returns:
         A new picture and its labels.
@@ -56,24 +57,24 @@ def occlude(image: Picture, labels: Labels, other: Other, rng: np.random.Generat
         image = _shadowed(image, layout, rng)
     for _ in range(1 + (rng.random() < 0.35)):
         draw = DRAWERS[rng.choice(len(DRAWERS), p=SHARES)]
-        thing = draw(image, labels, layout, other, rng)
-        if thing is not None:
-            image, labels = put(image, labels, thing, rng)
+        occluder = draw(image, labels, layout, other, rng)
+        if occluder is not None:
+            image, labels = paste(image, labels, occluder, rng)
     return image, labels
 
 
-def put(image: Picture, labels: Labels, thing: Thing, rng: np.random.Generator) -> tuple[Picture, Labels]:
-    """Lay a thing and its shadow over a picture; where it covers half of a pixel, that pixel has its class."""
+def paste(image: Picture, labels: Labels, occluder: Occluder, rng: np.random.Generator) -> tuple[Picture, Labels]:
+    """Paste an occluder and its shadow; pixels that it covers by more than half get its class."""
     offset = rng.normal(0, 4, 2)
-    shifted = cv2.warpAffine(thing.cover, np.array([[1, 0, offset[0]], [0, 1, offset[1]]]), (SIDE, SIDE))
+    shifted = cv2.warpAffine(occluder.cover, np.array([[1, 0, offset[0]], [0, 1, offset[1]]]), (SIDE, SIDE))
     shade = cv2.GaussianBlur(shifted, (0, 0), rng.uniform(1.5, 7)) * rng.uniform(0, 0.55)
-    cover = cv2.GaussianBlur(thing.cover, (0, 0), rng.uniform(0.4, 1.2))[..., None]
-    mixed = cover * thing.colours + (1 - cover) * image * (1 - shade[..., None])
-    return mixed.astype(np.float32), np.where(cover[..., 0] > 0.5, thing.label, labels).astype(np.uint8)
+    cover = cv2.GaussianBlur(occluder.cover, (0, 0), rng.uniform(0.4, 1.2))[..., None]
+    mixed = cover * occluder.colours + (1 - cover) * image * (1 - shade[..., None])
+    return mixed.astype(np.float32), np.where(cover[..., 0] > 0.5, occluder.label, labels).astype(np.uint8)
 
 
 def face_layout(labels: Labels) -> Layout | None:
-    """The face's place by its labels, or None where hardly any of it is seen."""
+    """The place of the face from its labels, or None if less than 5 % of the picture is face."""
     mask = np.isin(labels, FACE).astype(np.float32)
     rows, columns = np.nonzero(mask)
     if len(rows) < 0.05 * SIDE**2:
@@ -93,14 +94,14 @@ def face_layout(labels: Labels) -> Layout | None:
 
 
 def _noise(rng: np.random.Generator, scale: float) -> Picture:
-    """Smooth noise of deviation 1 whose spots are about ``scale`` px wide."""
+    """Smooth noise of standard deviation about 1 and correlation length ``scale`` px."""
     cells = max(2, round(SIDE / scale))
     coarse = rng.standard_normal((cells, cells)).astype(np.float32)
     return np.asarray(cv2.resize(coarse, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC), np.float32)
 
 
 def _lit(height: Picture, rng: np.random.Generator, gloss: float = 0.0) -> tuple[Picture, Picture]:
-    """Diffuse shading (about 1) and highlights (0..1) of a relief under a light from a random side."""
+    """Diffuse shading (about 1) and highlights (0..1) of a height map under a light from a random direction."""
     dy, dx = np.gradient(cv2.GaussianBlur(height, (0, 0), 1.0))
     normal = np.stack([-dx, -dy, np.ones_like(dx)], axis=-1)
     normal /= np.linalg.norm(normal, axis=-1, keepdims=True)
@@ -118,7 +119,7 @@ def _painted(colour: NDArray, height: Picture, rng: np.random.Generator, gloss: 
 
 
 def _capsule(height: Picture, start: NDArray, end: NDArray, radii: tuple[float, float], flat: float = 1.0) -> None:
-    """Raise ``height`` to a rounded bar between two points; ``flat`` below 1 presses it."""
+    """Add a rounded bar between two points to ``height``, scaled vertically by ``flat``."""
     along = end - start
     t = np.clip(((GRID - start) @ along) / max(float(along @ along), 1e-6), 0, 1)
     off = GRID - start - t[..., None] * along
@@ -127,7 +128,7 @@ def _capsule(height: Picture, start: NDArray, end: NDArray, radii: tuple[float, 
 
 
 def _fabric(other: Other, rng: np.random.Generator) -> Picture:
-    """A surface: a piece of another picture, enlarged and turned; one colour; or stripes or checks of two."""
+    """A random texture: an enlarged, rotated piece of another picture; one colour; or stripes or checks of two."""
     kind = rng.random()
     if kind < 0.45:
         piece, _ = other()
@@ -135,7 +136,7 @@ def _fabric(other: Other, rng: np.random.Generator) -> Picture:
         move[:, 2] = SIDE / 2 - move[:, :2] @ rng.uniform(0, SIDE, 2)
         return np.asarray(cv2.warpAffine(piece, move, (SIDE, SIDE), borderMode=cv2.BORDER_REFLECT), np.float32)
     first, second = rng.uniform(0, 1, (2, 3))
-    if rng.random() < 0.4:  # much of what is held or worn is nearly grey
+    if rng.random() < 0.4:  # many objects and clothes are nearly grey
         first = first.mean() + 0.1 * (first - first.mean())
     surface = np.broadcast_to(first, (SIDE, SIDE, 3)).astype(np.float32)
     if kind < 0.65:
@@ -149,7 +150,7 @@ def _fabric(other: Other, rng: np.random.Generator) -> Picture:
 
 
 def _turn(centre: NDArray, degrees: float, scale: float) -> Points:
-    """The affine matrix [2, 3] that turns and scales about a point."""
+    """The affine matrix [2, 3] of a rotation and scaling about a point."""
     return np.asarray(cv2.getRotationMatrix2D((float(centre[0]), float(centre[1])), degrees, scale), np.float64)
 
 
@@ -159,18 +160,18 @@ def _median_colour(image: Picture, labels: Labels, name: str) -> NDArray | None:
 
 
 def _edge(layout: Layout, rng: np.random.Generator, low: float = 0.3, high: float = 1.1) -> tuple[Points, float]:
-    """A point about the face's rim, mostly of its lower half, and the direction (radians) from there inwards."""
+    """A random point near the face's border, mostly in its lower half, and the direction inwards in radians."""
     turn = rng.uniform(0, math.pi) if rng.random() < 0.7 else rng.uniform(0, 2 * math.pi)
     place = layout.centre + layout.half * (math.cos(turn), math.sin(turn)) * rng.uniform(low, high)
     inwards = layout.centre - place + rng.normal(0, 0.3, 2) * layout.half
     return place, math.atan2(inwards[1], inwards[0])
 
 
-# --- Things ----------------------------------------------------------------------------------------------------------
+# --- Occluders -------------------------------------------------------------------------------------------------------
 
 
-def _hand(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Thing:
-    """Fingers, palm and forearm as rounded bars, mostly in the tone of the face that they cover."""
+def _hand(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Occluder:
+    """Fingers, palm and forearm as rounded bars, mostly in the skin tone of the face."""
     height = np.zeros((SIDE, SIDE), np.float32)
     wide = layout.half[0] * rng.uniform(0.38, 0.6)  # half the palm's width
     tip, turn = _edge(layout, rng, -0.1, 0.9)
@@ -212,10 +213,10 @@ def _hand(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.
     if rng.random() < 0.3:  # a sleeve
         sleeve = ((GRID - middle) @ ahead < -wide * rng.uniform(0.3, 1.2)) & (height > 0)
         colours[sleeve] = (_fabric(other, rng) * _lit(height, rng)[0][..., None])[sleeve]
-    return Thing(colours.clip(0, 1), (height > 0.5).astype(np.float32), LABEL["occluder"])
+    return Occluder(colours.clip(0, 1), (height > 0.5).astype(np.float32), LABEL["occluder"])
 
 
-def _microphone(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Thing:
+def _microphone(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Occluder:
     height = np.zeros((SIDE, SIDE), np.float32)
     head, turn = _edge(layout, rng, 0.2, 1.0)
     radius = layout.half[0] * rng.uniform(0.15, 0.42)
@@ -233,11 +234,11 @@ def _microphone(image: Picture, labels: Labels, layout: Layout, other: Other, rn
     _capsule(handle, head + away * radius, head + away * SIDE, (thick, thick * 0.8))
     stick = _painted(dark * rng.uniform(0.5, 1.3), handle, rng, rng.uniform(0, 0.6))
     colours = np.where((height > 0)[..., None], colours, stick)
-    return Thing(colours, (np.maximum(height, handle) > 0.5).astype(np.float32), LABEL["occluder"])
+    return Occluder(colours, (np.maximum(height, handle) > 0.5).astype(np.float32), LABEL["occluder"])
 
 
-def _cup(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Thing:
-    """A cup, can, bottle or telephone: a quadrilateral, round or flat."""
+def _cup(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Occluder:
+    """A cup, can, bottle or telephone: a quadrilateral with round or flat shading."""
     place, turn = _edge(layout, rng, 0.2, 1.1)
     ahead, aside = np.array([math.cos(turn), math.sin(turn)]), np.array([-math.sin(turn), math.cos(turn)])
     width, length = layout.half[0] * rng.uniform(0.15, 0.6), layout.half[0] * rng.uniform(0.5, 2)
@@ -249,11 +250,11 @@ def _cup(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.r
     across = np.clip(np.abs((GRID - place) @ aside) / width, 0, 1)
     height = (width * np.sqrt(1 - across**2)).astype(np.float32) if rng.random() < 0.6 else np.zeros_like(cover)
     colours = np.clip(_fabric(other, rng) * _lit(height, rng)[0][..., None], 0, 1)
-    return Thing(colours.astype(np.float32), cover, LABEL["occluder"])
+    return Occluder(colours.astype(np.float32), cover, LABEL["occluder"])
 
 
-def _patch(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Thing:
-    """A smooth, random shape: a flower, a toy, another's shoulder."""
+def _patch(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Occluder:
+    """A random smooth shape, as of a flower, a toy or a shoulder."""
     place, _ = _edge(layout, rng, 0.1, 1.1)
     turns = np.linspace(0, 2 * math.pi, 64, endpoint=False)
     reach = layout.half[0] * rng.uniform(0.15, 0.7)
@@ -265,11 +266,11 @@ def _patch(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np
     _area(cover, place + np.column_stack([np.cos(turns), np.sin(turns)]) * radius[:, None] * stretch)
     depth = cv2.distanceTransform(cover.astype(np.uint8), cv2.DIST_L2, 3)
     shading = _lit(np.asarray(np.sqrt(depth) * rng.uniform(0, 6), np.float32), rng)[0]
-    return Thing(np.clip(_fabric(other, rng) * shading[..., None], 0, 1), cover, LABEL["occluder"])
+    return Occluder(np.clip(_fabric(other, rng) * shading[..., None], 0, 1), cover, LABEL["occluder"])
 
 
-def _cut_out(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Thing | None:
-    """What hides another face, or else a piece of its neck, ear or clothes, moved here."""
+def _cut_out(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Occluder | None:
+    """The occluder of another face, or else a piece of its neck, ear or clothes, moved to this face."""
     picture, theirs = other()
     source = (theirs == LABEL["occluder"]).astype(np.uint8)
     if source.sum() < 0.01 * SIDE**2:
@@ -287,10 +288,10 @@ def _cut_out(image: Picture, labels: Labels, layout: Layout, other: Other, rng: 
     own = _median_colour(image, labels, "skin")
     if own is not None and rng.random() < 0.5 and cover.sum() > 50:
         colours = np.clip(colours * (own / (np.median(colours[cover > 0.5], axis=0) + 0.05)).clip(0.5, 2), 0, 1)
-    return Thing(colours.astype(np.float32), cover, LABEL["occluder"])
+    return Occluder(colours.astype(np.float32), cover, LABEL["occluder"])
 
 
-def _cloth(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Thing:
+def _cloth(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Occluder:
     """A mask or scarf over the lower face."""
     top = layout.centre[1] + layout.half[1] * rng.uniform(-0.1, 0.75)
     bow = rng.uniform(-0.3, 0.3) * layout.half[1]
@@ -302,11 +303,11 @@ def _cloth(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np
     cover = near if rng.random() < 0.5 else np.ones_like(near)
     folds = 3 * _noise(rng, 60) + rng.uniform(0, 2) * np.sin(GRID[..., 1] / rng.uniform(2, 7) + _noise(rng, 80))
     colours = np.clip(_fabric(other, rng) * _lit(folds.astype(np.float32), rng)[0][..., None], 0, 1)
-    return Thing(colours.astype(np.float32), (cover * below).astype(np.float32), LABEL["occluder"])
+    return Occluder(colours.astype(np.float32), (cover * below).astype(np.float32), LABEL["occluder"])
 
 
-def _hair(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Thing:
-    """A fringe, or strands that fall over the face, mostly in the colour of the head's own hair."""
+def _hair(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Occluder:
+    """A fringe or strands over the face, mostly in the colour of the head's own hair."""
     own = _median_colour(image, labels, "hair")
     if own is None or rng.random() < 0.2:
         own = np.array([[0.1, 0.08, 0.07], [0.3, 0.2, 0.13], [0.7, 0.55, 0.35], [0.6, 0.6, 0.6], [0.5, 0.2, 0.1]])[
@@ -333,11 +334,13 @@ def _hair(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.
     weight = cv2.GaussianBlur(cover, (0, 0), 1.0).astype(np.float32)[..., None] + 1
     colours = cv2.GaussianBlur(strands.astype(np.float32), (0, 0), 1.0) / weight
     sheen = 1 + rng.uniform(0, 0.25) * _noise(rng, 25)[..., None]
-    return Thing(np.clip(colours * sheen, 0, 1).astype(np.float32), hidden.clip(0, 1), LABEL["hair"])
+    return Occluder(np.clip(colours * sheen, 0, 1).astype(np.float32), hidden.clip(0, 1), LABEL["hair"])
 
 
-def _spectacles(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Thing | None:
-    """Frames about the eyes; dark glass hides what is behind it, clear glass does not count."""
+def _spectacles(
+    image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator
+) -> Occluder | None:
+    """Spectacles; only frames and dark glass count as covered, clear glass changes the picture alone."""
     if layout.eyes is None or (labels == LABEL["glasses"]).sum() > 200:
         return None
     left, right = layout.eyes
@@ -370,18 +373,18 @@ def _spectacles(image: Picture, labels: Labels, layout: Layout, other: Other, rn
     kind = rng.random()
     tint, clear = (rng.uniform(0.75, 1), 0.0) if kind < 0.3 else (0.0, rng.uniform(0, 0.25))
     pane = rng.uniform(0, 0.25, 3) + rng.uniform(0, 0.5) * np.clip((GRID[..., 1:] - left[1]) / 60 + 0.3, 0, 1)
-    if rng.random() < 0.3:  # what the glass mirrors
+    if rng.random() < 0.3:  # a reflection
         pane = 0.6 * pane + 0.4 * _fabric(other, rng)
     seen = tint * pane + (1 - tint) * (image * (1 - clear) + clear * rng.uniform(0.3, 1))
     rim = (frame / 255).astype(np.float32)
     colours = np.where(frame[..., None] > 0, colours, seen).clip(0, 1)
     if not tint:
         image[:] = np.where((glass > 0)[..., None], seen, image)
-    return Thing(colours.astype(np.float32), np.maximum(rim, glass * (tint > 0)), LABEL["glasses"])
+    return Occluder(colours.astype(np.float32), np.maximum(rim, glass * (tint > 0)), LABEL["glasses"])
 
 
-def _brim(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Thing:
-    """A hat, hood or helmet down to the forehead."""
+def _brim(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator) -> Occluder:
+    """A hat, hood or helmet over the forehead."""
     edge = layout.centre[1] - layout.half[1] * rng.uniform(0.35, 1.05)
     across = (GRID[..., 0] - layout.centre[0]) / layout.half[0]
     above = GRID[..., 1] < edge + rng.uniform(-0.25, 0.3) * layout.half[1] * across**2 + rng.normal(0, 8) * across
@@ -390,11 +393,11 @@ def _brim(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.
     bulge = (layout.half[0] * np.sqrt(np.clip(2 - across**2, 0.01, None)) / 2).astype(np.float32)
     folds = bulge + rng.uniform(0, 3) * _noise(rng, 30)
     colours = np.clip(_fabric(other, rng) * _lit(folds, rng)[0][..., None], 0, 1)
-    return Thing(colours.astype(np.float32), cover, LABEL["hat"])
+    return Occluder(colours.astype(np.float32), cover, LABEL["hat"])
 
 
 def _shadowed(image: Picture, layout: Layout, rng: np.random.Generator) -> Picture:
-    """A shadow or a bright spot with an edge anywhere between sharp and soft."""
+    """The picture with a shadow or a bright area whose edge is sharp or soft."""
     turn = rng.uniform(0, 2 * math.pi)
     place = layout.centre + rng.normal(0, 0.5, 2) * layout.half
     side = (GRID - place) @ (math.cos(turn), math.sin(turn)) + rng.uniform(0, 15) * _noise(rng, rng.uniform(20, 90))

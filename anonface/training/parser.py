@@ -1,4 +1,4 @@
-"""The face parser's objective: labels of synthetic faces with things before them, photographed badly."""
+"""Training of the face parser on labelled synthetic faces with pasted occluders and degradations."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from anonface.training.labels import SIDE, UNKNOWN, LabelledBank, Labels
 from anonface.training.loop import Objective
 from anonface.training.occluders import LABEL, Picture, occlude
 
-COVERED = 0.6  # share of the faces that something is put before
-RARE = ("glasses", "hat", "occluder")  # faces that show these are drawn RARE_TIMES as often
+COVERED = 0.6  # share of the faces with pasted occluders
+RARE = ("glasses", "hat", "occluder")  # faces with these are drawn RARE_TIMES as often
 RARE_AREA, RARE_TIMES = 0.01, 3.0
-COARSE_SIDE, COARSE_STEPS = 160, 720  # the first steps look at small pictures, which costs a third
-FROZEN = 4  # the backbone's first blocks, which see edges and colours and stay as ImageNet taught them
+COARSE_SIDE, COARSE_STEPS = 160, 720  # the first steps use small pictures, at a third of the cost
+FROZEN = 4  # number of the backbone's first blocks, which keep their ImageNet weights
 PALETTE = np.array([
     [0, 0, 0], [255, 205, 170], [150, 80, 20], [40, 120, 255], [255, 150, 90], [255, 0, 60],
     [200, 160, 0], [160, 110, 80], [110, 0, 160], [0, 255, 255], [0, 160, 0], [255, 255, 0],
@@ -29,11 +29,11 @@ PALETTE = np.array([
 
 
 class ParserObjective(Objective):
-    """Cross-entropy over the classes, and one of face against all else, which is what a mask is made of."""
+    """Cross-entropy over the classes, and binary cross-entropy of face against all else, for the mask."""
 
     def __init__(self, parser: FaceParser, bank: LabelledBank, batch: int = 8) -> None:
         self.parser, self.bank, self.batch = parser, bank, batch
-        for parameter in parser.parameters():  # channels last: a third less time on a CPU
+        for parameter in parser.parameters():  # channels last takes a third less time on a CPU
             if parameter.dim() == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         for block in parser.backbone.features[:FROZEN]:
@@ -68,7 +68,7 @@ class ParserObjective(Objective):
         return {"classes": classes, "face": face, "_face_iou": overlap}
 
     def sample(self, index: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """A face of the bank, mirrored, moved and covered by chance: [3, S, S] in [-1, 1] and labels [S, S]."""
+        """A face of the bank with random augmentation and occluders: [3, S, S] in [-1, 1] and labels [S, S]."""
         seed = int(torch.randint(2**62, (1,), generator=rng))
         chance = np.random.default_rng(seed)
         image, labels = self._member(index)
@@ -84,7 +84,7 @@ class ParserObjective(Objective):
         return image, np.array(self.bank.labels[index].numpy(), np.uint8)
 
     def sheet(self) -> NDArray:
-        """Held-out faces, covered and photographed, beside their labels and the parser's."""
+        """Held-out faces with occluders and degradations, their labels, and the parser's predictions."""
         rng = torch.Generator().manual_seed(5)
         rows = []
         for i in range(8):
@@ -98,7 +98,7 @@ class ParserObjective(Objective):
 
 
 def _moved(image: Picture, labels: Labels, rng: np.random.Generator) -> tuple[Picture, Labels]:
-    """Mirror, turn, scale and shift, as alignment errs and faces vary; what comes in from outside is mirrored."""
+    """Random flip, rotation, scaling and shift of picture and labels, with mirrored borders."""
     if rng.random() < 0.5:
         image, labels = image[:, ::-1], labels[:, ::-1]
     turn = cv2.getRotationMatrix2D((SIDE / 2, SIDE / 2), rng.normal(0, 5), math.exp(rng.normal(0, 0.07)))

@@ -1,9 +1,12 @@
-"""``anonface train``: from a name to a run.
+"""The recipes of ``anonface train``.
 
-Order: heads, parser, identity, attributes, flow, ifadit; ethnicity, on identity; census, on the first three; critic, on
-those and on inversion, and critic-again, on all that hides a face. Each reads what the ones before it left in the
-package's ``trained``. Apart from them, each in one folder, which can then be named as a model: autoencoder, then
-diffusion, then sharpener; reader, inversion, then dbaf and hford.
+Recipes of ``ifadit``, in order: heads, parser, identity, attributes, flow, ifadit. ``ethnicity`` needs identity;
+``census`` (the latent attribute regression) needs the first three; ``critic`` needs census and inversion too;
+``critic-again`` needs all networks of the backend. Each loads the results of earlier ones from the package's
+``trained``.
+
+Other recipes keep their results in the run's folder, which can then be used as a model: autoencoder, then diffusion,
+then sharpener; reader, then inversion, then dbaf and hford.
 """
 
 from __future__ import annotations
@@ -84,8 +87,17 @@ from anonface.training.translator import TranslatorObjective, TranslatorTeachers
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for; 0 means the recipe's own length, or no limit of time. ``photos`` are folders of real
-    photos, which ``exchanges`` learns from; without any it draws faces alone."""
+    """The user's request.
+
+    Attributes:
+        folder: of the run.
+        steps: number of steps; 0: the recipe's default.
+        minutes: time limit; 0: none.
+        seed: of weights and data.
+        faces: number of faces to draw.
+        device: of the training, if the recipe supports it.
+        photos: folders of real photos for ``exchanges``; without any it only draws faces.
+    """
 
     folder: Path
     steps: int = 0
@@ -96,7 +108,12 @@ class Request:
     photos: tuple[Path, ...] = ()
 
     def settings(self, name: str, steps: int, rate: float) -> LoopSettings:
-        """The loop's settings for a recipe whose own length is ``steps``."""
+        """The settings of a recipe's training loop.
+
+        Args:
+            steps: the recipe's default.
+            rate: the initial learning rate.
+        """
         folder, length = self.folder / name, self.steps or steps
         return LoopSettings(folder, length, rate, betas=(0.9, 0.99), seed=self.seed, minutes=self.minutes)
 
@@ -109,12 +126,12 @@ def train_command(
 ) -> Iterator[dict[str, float]]:
     """Run or resume one recipe; yields the logged losses of every step.
 
-    In an empty folder what comes of it depends on the request alone, save that sums are rounded otherwise by another
-    processor or on a GPU, and, but for ON_ONE_THREAD, by another number of threads.
+    In an empty folder the result is a function of the request, up to rounding. Rounding depends on the processor or GPU
+    and, except for ON_ONE_THREAD, on the number of threads.
 
     Args:
-        what: a key of RECIPES.
-        progress: called while faces are rendered beforehand.
+        what: a key of RECIPES or FITTED.
+        progress: called with (faces drawn, faces in all) while training data are drawn.
 
     Raises:
         UsageError: there is no such recipe.
@@ -125,7 +142,7 @@ def train_command(
         raise UsageError(f"there is nothing called {what!r} to train", f"choose one of: {names}")
     if request.device != "cpu" and what not in PACES:
         raise UsageError(f"{what} is trained on the CPU only", f"--device is for {', '.join(PACES)}")
-    torch.manual_seed(request.seed)  # networks begin with what torch draws
+    torch.manual_seed(request.seed)  # for the initial weights
     with _one_thread() if what in ON_ONE_THREAD else nullcontext():
         if what in FITTED:
             yield FITTED[what](request, progress)
@@ -173,10 +190,10 @@ def _attributes(request: Request, progress: Progress) -> tuple[Objective, LoopSe
 def _flow(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
     fixed, bank = _fixed(), _bank(request, progress)
     rng = torch.Generator().manual_seed(request.seed)
-    with torch.inference_mode():  # each face as it was drawn, and as two photographs show it
+    with torch.inference_mode():  # each face as drawn, and with two random augmentations
         codes = [
-            fixed.encoder(faces if look == 0 else jitter(photograph(faces, rng), rng))
-            for look in range(3)
+            fixed.encoder(faces if version == 0 else jitter(photograph(faces, rng), rng))
+            for version in range(3)
             for faces in (bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32))
         ]
     objective = FlowWarmUp(SecureIdentityFlow(), IdentityCompensation(), torch.cat(codes).clone(), fixed.mapping)
@@ -191,26 +208,25 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     return objective, request.settings("phase-two", 2000, 2e-4)
 
 
-def _census_taken(request: Request, progress: Progress) -> dict[str, float]:
-    """Fitted in one go: draws people, writes the file; what is told of people held out, by kind of reading."""
+def _fit_latent_attributes(request: Request, progress: Progress) -> dict[str, float]:
+    """Draw faces, fit the regression and save it; returns the explained variance of held-out faces per attribute."""
     file, generator, eyes = request.folder / "people.safetensors", load_generator(), load_eyes()
-    people = load_attribute_samples(file, generator, load_mapping(), eyes, request.faces, progress=progress)
-    census, told = fit_latent_attributes(
-        people, recognition_gradients(people.styles[:ASKED], generator, eyes, progress)
-    )
-    _save_fitted(census, request, CENSUS)
-    return {f"R² {name}": float(told[columns(name)].mean()) for name in WIDTHS}
+    samples = load_attribute_samples(file, generator, load_mapping(), eyes, request.faces, progress=progress)
+    gradients = recognition_gradients(samples.styles[:ASKED], generator, eyes, progress)
+    regression, explained = fit_latent_attributes(samples, gradients)
+    _save_fitted(regression, request, CENSUS)
+    return {f"R² {name}": float(explained[columns(name)].mean()) for name in WIDTHS}
 
 
-def _ethnicity_fitted(request: Request, progress: Progress) -> dict[str, float]:
-    """Fitted in one go: draws faces, writes the file; at what correlation codes foretell the classifier's odds."""
+def _fit_ethnicity(request: Request, progress: Progress) -> dict[str, float]:
+    """Draw faces, fit the reading and save it; returns its correlation with the classifier's odds."""
     bank, encoder, classifier = _bank(request, progress), _encoder(), EthnicityClassifier(weights.graph("gear"))
     with torch.inference_mode():
-        shown = [bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32)]
-        codes, classes = (torch.cat([network(faces) for faces in shown]) for network in (encoder, classifier))
-    ethnicity, told = fit_ethnicity(codes, asian_odds(classes))
+        batches = [bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32)]
+        codes, classes = (torch.cat([network(faces) for faces in batches]) for network in (encoder, classifier))
+    ethnicity, correlation = fit_ethnicity(codes, asian_odds(classes))
     _save_fitted(ethnicity, request, ETHNICITY)
-    return {"correlation": told}
+    return {"correlation": correlation}
 
 
 def _save_fitted(module: nn.Module, request: Request, name: str) -> None:
@@ -227,39 +243,41 @@ def _critic(request: Request, progress: Progress) -> tuple[Objective, LoopSettin
     for member in critic.members:
         assert isinstance(member, Member)
         _start_from_imagenet(member.backbone)
-    return RealismCriticObjective(critic, _tries(request, progress)), request.settings("critic", 800, 2e-4)
+    return RealismCriticObjective(critic, _critic_samples(request, progress)), request.settings("critic", 800, 2e-4)
 
 
 def _critic_again(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    """The package's critic, and what is refined in its eyes."""
+    """Continue the package's critic on faces that were refined with it."""
     critic = RealismCritic()
     weights.load(critic, "critic")
-    count = max(1, request.faces // REFINED)
+    count = max(1, request.faces // FACES_PER_REFINED)
     refined = load_refined_samples(request.folder / "refined.safetensors", IFADIT(), count, progress=progress)
-    objective = RealismCriticObjective(critic, _tries(request, progress), refined, batch=2)
+    objective = RealismCriticObjective(critic, _critic_samples(request, progress), refined, batch=2)
     return objective, request.settings("critic-again", 300, 1e-4)
 
 
-def _tries(request: Request, progress: Progress) -> CriticSamples:
-    return load_critic_samples(request.folder / "tries.safetensors", _makers(), request.faces, progress=progress)
+def _critic_samples(request: Request, progress: Progress) -> CriticSamples:
+    return load_critic_samples(
+        request.folder / "tries.safetensors", _sample_networks(), request.faces, progress=progress
+    )
 
 
-def _makers() -> SampleNetworks:
-    census, inversion = LatentAttributes(), InversionEncoder()
-    for module, name in ((census, CENSUS), (inversion, ENCODER)):
+def _sample_networks() -> SampleNetworks:
+    regression, inversion = LatentAttributes(), InversionEncoder()
+    for module, name in ((regression, CENSUS), (inversion, ENCODER)):
         weights.load(module, name)
         module.requires_grad_(False).eval()
-    return SampleNetworks(load_eyes(), load_generator(), load_mapping(), census, inversion)
+    return SampleNetworks(load_eyes(), load_generator(), load_mapping(), regression, inversion)
 
 
-def _exchanges_drawn(request: Request, progress: Progress) -> dict[str, float]:
-    """Shards of ``faces`` rows in all, those missing in the folder; several processes may draw into one folder."""
-    makers, photos = _makers(), photo_files(request.photos)
+def _draw_exchanges(request: Request, progress: Progress) -> dict[str, float]:
+    """Draw the missing shards of ``faces`` rows in all; several processes may draw into one folder."""
+    networks, photos = _sample_networks(), photo_files(request.photos)
     shards = -(-request.faces // SHARD)
     for number in range(shards):
         file = request.folder / EXCHANGES / f"{number:05}.safetensors"
         if not file.exists():
-            draw_shard(file, number, photos, makers, request.seed)
+            draw_shard(file, number, photos, networks, request.seed)
         progress((number + 1) * SHARD, shards * SHARD)
     return {"rows": float(shards * SHARD)}
 
@@ -297,7 +315,7 @@ def _diffusion(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     weights.fit(model.autoencoder, state, source=name)
     faces = _pool(request, batch)
     if request.device == "cpu":
-        faces.fresh = 0  # which would take a quarter of every step
+        faces.fresh = 0  # new faces would take a quarter of every step
     return NoiseObjective(model, faces, batch), request.settings("diffusion", steps, 3e-4)
 
 
@@ -321,8 +339,8 @@ def _read_bank(request: Request, progress: Progress) -> ReadBank:
     coordinates, mapping = InversionEncoder(), load_mapping()
     principal_latents(coordinates, mapping)
     file = request.folder / "read.safetensors"
-    looks = identity.requires_grad_(False).eval(), _landmark_network()
-    return load_read_bank(file, load_generator(), mapping, coordinates, *looks, request.faces, progress=progress)
+    analysis = identity.requires_grad_(False).eval(), _landmark_network()
+    return load_read_bank(file, load_generator(), mapping, coordinates, *analysis, request.faces, progress=progress)
 
 
 def _inversion(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -333,14 +351,14 @@ def _inversion(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     principal_latents(encoder, mapping)
     drawn = InversionObjective(encoder, generator, mapping, _teachers(request.device), batch)
     reader, bank = _trained_reader(request, progress)
-    both = Then(ReadInversion(encoder, reader, bank, 4 * batch), drawn, READ[ENCODER])
+    both = Then(ReadInversion(encoder, reader, bank, 4 * batch), drawn, READER_STEPS[ENCODER])
     return both, request.settings(ENCODER, steps, 4e-4)
 
 
 def _editing(what: str) -> Callable[[Request, Progress], tuple[Objective, LoopSettings]]:
     def recipe(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
         batch, steps = _pace(what, request.device)
-        settings = request.settings(what, steps, 1e-3)  # at first ten times the papers' rate, at the end just that
+        settings = request.settings(what, steps, 1e-3)  # ten times the papers' rate, falling to theirs
         generator, mapping = load_generator(request.device), load_mapping(request.device)
         teachers = _teachers(request.device)
         objective = {"dbaf": DBAFObjective, "hford": HFORDObjective}[what](
@@ -349,18 +367,19 @@ def _editing(what: str) -> Callable[[Request, Progress], tuple[Objective, LoopSe
             teachers,
             CoveredPool(generator, mapping, teachers.parser, request.faces, max(1, batch // 8)),
             Discriminator().to(request.device),
-            first_stage=(KEPT[what] + settings.steps) // 2,
+            first_stage=(RETENTION_STEPS[what] + settings.steps) // 2,
             batch=batch,
         )
         reader, bank = _trained_reader(request, progress)
-        read, kept = ReadEditing(objective, reader, bank, _encoded(objective, bank)), RetentionObjective(objective)
-        return Then(Then(read, kept, READ[what]), objective, KEPT[what]), settings
+        read = ReadEditing(objective, reader, bank, _encoded(objective, bank))
+        fast = Then(read, RetentionObjective(objective), READER_STEPS[what])
+        return Then(fast, objective, RETENTION_STEPS[what]), settings
 
     return recipe
 
 
 def _trained_reader(request: Request, progress: Progress) -> tuple[LatentReader, ReadBank]:
-    """The run's reader, and the faces that it learnt from, on the device."""
+    """The run's reader and its training faces, on the device."""
     reader, file = LatentReader(), request.folder / "reader" / "reader.safetensors"
     if not file.is_file():
         raise WeightsError(f"{request.folder} has no reader/{file.name}", "run `anonface train reader` there first")
@@ -370,13 +389,13 @@ def _trained_reader(request: Request, progress: Progress) -> tuple[LatentReader,
 
 @torch.no_grad()
 def _encoded(objective: EditingObjective, bank: ReadBank) -> Tensor:
-    """What the encoder makes of a bank's faces."""
+    """The encoder's codes of a bank's faces."""
     every = torch.arange(len(bank.images))
     return torch.cat([objective.networks.encoder(bank.faces(some))[0] for some in every.split(16)])
 
 
 def _trained_encoder(folder: Path) -> InversionEncoder:
-    """The run's own, or else the package's."""
+    """The run's encoder, or else the package's."""
     encoder, file = InversionEncoder(), folder / ENCODER / f"{ENCODER}.safetensors"
     if file.is_file():
         weights.fit(encoder, weights.load_checkpoint(file), source=str(file))
@@ -400,7 +419,7 @@ def _pace(what: str, device: str) -> tuple[int, int]:
 
 
 def _own_model(device: str) -> LatentDiffusion:
-    """The architecture trained here, with random numbers, laid out as bfloat16 convolutions want it: twice as fast."""
+    """The architecture trained here with random weights. Channels last makes bfloat16 convolutions twice as fast."""
     model = LatentDiffusion(build(OWN_UNET), build(OWN_AUTOENCODER), OWN_SCHEDULE).to(device)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs leave this form out
     return model
@@ -460,7 +479,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "hford": _editing("hford"),
     "translator": _translator,
 }
-# Faces a step, and steps, on a CPU and on a GPU, of what can be trained on either. What a CPU can do is a trial.
+# Recipes that can run on a GPU: (faces per step, steps) on a CPU and on a GPU.
 PACES = {
     "autoencoder": ((8, 5_000), (48, 40_000)),
     "diffusion": ((16, 8_000), (128, 100_000)),
@@ -471,8 +490,8 @@ PACES = {
     "translator": ((8, 60_000), (64, 60_000)),
 }
 CENSUS, ETHNICITY, EXCHANGES, TRANSLATOR = "census", "ethnicity", "exchanges", "translator"
-ON_ONE_THREAD = {"flow", "ethnicity"}  # their files come out the same however many there are
-FITTED = {CENSUS: _census_taken, ETHNICITY: _ethnicity_fitted, EXCHANGES: _exchanges_drawn}  # not trained step by step
-REFINED = 10  # times as many faces are begun as refined, which takes half a minute each
-READ = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # of these the first, which look through the reader
-KEPT = {"dbaf": 1_200, "hford": 1_200}  # and up to which from there the maps are trained alone
+ON_ONE_THREAD = {"flow", "ethnicity"}  # so that files do not depend on the number of threads
+FITTED = {CENSUS: _fit_latent_attributes, ETHNICITY: _fit_ethnicity, EXCHANGES: _draw_exchanges}  # without steps
+FACES_PER_REFINED = 10  # drawn faces per refined one; refining takes half a minute
+READER_STEPS = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # first steps, with losses through the reader
+RETENTION_STEPS = {"dbaf": 1_200, "hford": 1_200}  # the step at which training of the maps alone ends

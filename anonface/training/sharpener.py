@@ -1,4 +1,4 @@
-"""What the autoencoder of ``diffusion`` loses of a face, learnt back: skin, hair and lashes, at twice its side."""
+"""Training of the sharpener, which restores the detail that the autoencoder of ``diffusion`` loses."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from anonface.training.adversarial import adversarial_losses
 from anonface.training.data import draw_latents, relit, rounded, squares, tile
 from anonface.training.loop import Objective
 
-MARGIN = 4  # latents around a crop, as far as a decoder looks that matters
+MARGIN = 4  # latents around a crop that are decoded with it, about the decoder's receptive field
 
 
 class DetailPool:
-    """Faces with all their detail, one more at every draw until there are ``size``, and their latents.
+    """Detailed faces and their latents; each draw adds one until there are ``size``.
 
-    They are drawn at the generator's full size: its smaller ones are softer than a photo reduced to that size.
+    Faces are rendered at the generator's full size, because its smaller renders are softer than a downsized photo.
     """
 
     def __init__(self, model: LatentDiffusion, generator: MobileStyleGAN, mapping: MappingNetwork, size: int) -> None:
@@ -58,16 +58,16 @@ class DetailPool:
 class SharpenerObjective(Objective):
     """Trains the sharpener on crops of decoded faces.
 
-    Half of the faces have latents as the UNet would have them: noise is added inside the fixed region, and what it
-    predicts of the face is decoded, softer than any real one. What comes out must still be encoded as what went in, or
-    recovery would lose what the eye wins.
+    For half of the faces, noise is added inside the fixed region and the UNet's prediction of the clean latents is
+    decoded, which is softer than a decoded real face. A loss keeps the latents of the sharpened face equal to those of
+    the input, because recovery depends on them.
 
     Args:
         crop: side of the crops in px, before they are enlarged.
     """
 
-    GAMMA, R1_EVERY = 2.0, 16  # of the gradient penalty, asked for every few steps, as many times as strong
-    NOISIEST = 500  # training step
+    GAMMA, R1_EVERY = 2.0, 16  # weight and interval in steps of the gradient penalty (lazy regularisation)
+    NOISIEST = 500  # largest training step of the noise
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class SharpenerObjective(Objective):
         self.model, self.sharpener, self.features, self.discriminator = model, sharpener, features, discriminator
         self.faces, self.batch, self.crop = faces, batch, crop
         model.requires_grad_(False)
-        for network in (sharpener, features, discriminator):  # as bfloat16 convolutions want it
+        for network in (sharpener, features, discriminator):  # faster bfloat16 convolutions
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def modules(self) -> dict[str, nn.Module]:
@@ -112,7 +112,7 @@ class SharpenerObjective(Objective):
 
     @torch.no_grad()
     def _crops(self, faces: Tensor, latents: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Squares of the faces [B, 3, 2c, 2c], and the same of what is decoded [B, 3, c, c]."""
+        """Crops of the faces [B, 3, 2c, 2c], and the same crops of the decoded faces [B, 3, c, c]."""
         half = len(latents) // 2
         latents = torch.cat([self._predicted(latents[:half], rng), latents[half:]])
         side, grid = self.model.side, self.model.resolution // self.model.side
@@ -127,7 +127,7 @@ class SharpenerObjective(Objective):
         return wanted.contiguous(memory_format=torch.channels_last), soft.contiguous(memory_format=torch.channels_last)
 
     def _predicted(self, latents: Tensor, rng: torch.Generator) -> Tensor:
-        """What the UNet makes of latents under one level of noise."""
+        """The UNet's prediction of clean latents from one random level of noise."""
         if not len(latents):
             return latents
         step = int(torch.randint(1, self.NOISIEST, (), generator=rng))
@@ -142,7 +142,7 @@ class SharpenerObjective(Objective):
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
-        """Faces; decoded; sharpened; and what the UNet makes of them at a level, decoded and sharpened."""
+        """Columns: faces; decoded; sharpened; the UNet's prediction, decoded; the same sharpened."""
         rng = torch.Generator().manual_seed(99)
         faces = self.faces.render(2, rng)
         latents = self.model.read(faces)

@@ -1,4 +1,4 @@
-"""The face parser's shape and contract; what its weights see is tested where masks are made."""
+"""The face parser's shape and contract; its weights are tested with the masks."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_face_odds_are_those_of_the_classes_together():
     assert {CLASSES[i] for i in FACE} == {"skin", "brows", "eyes", "nose", "lips"}
 
 
-def test_glasses_are_new_in_nats_where_the_photo_has_fewer():
+def test_new_glasses_are_the_gain_in_nats_over_the_photo():
     logits, photo = torch.randn(2, 2, len(CLASSES), 9, 9, dtype=torch.float64)
     worn, before = (-torch.log(1 - some.softmax(1)[:, CLASSES.index("glasses")]) for some in (logits, photo))
     new, more = new_glasses(logits, photo), worn > before
@@ -49,10 +49,10 @@ def test_glasses_are_new_in_nats_where_the_photo_has_fewer():
         ("neck", ("neck", "ears", "skin", "lips"), ("hair", "occluder", "background")),
         ("ears", ("ears", "neck", "nose"), ("hair", "glasses", "hat")),
         ("skin", ("skin", "eyes", "brows"), ("hair", "neck", "ears")),
-        ("background", ("skin",), ("background", "hair")),  # only what is taken for face is ever asked
+        ("background", ("skin",), ("background", "hair")),  # only pixels inside the face mask are used
     ],
 )
-def test_a_pixel_is_like_the_photos_when_it_shows_the_same_kind(photo, alike, unlike):
+def test_a_pixel_is_like_the_photo_if_it_shows_the_same_kind(photo, alike, unlike):
     def seen(*names):
         logits = torch.zeros(1, len(CLASSES), 1, len(names))
         for i, name in enumerate(names):

@@ -30,7 +30,7 @@ def test_the_code_of_a_face_hardly_depends_on_the_crop_size():
         assert torch.allclose(encoder(small), encoder(large), atol=1e-5)
 
 
-def test_trunks_started_from_their_teachers_say_what_they_say():
+def test_trunks_with_the_teachers_weights_give_their_embeddings():
     encoder = IdentityEncoder().eval()
     teacher_a, teacher_b = weights.graph("teacher-a"), weights.graph("teacher-b")
     start_from_teachers(encoder, teacher_a, teacher_b)
@@ -42,7 +42,7 @@ def test_trunks_started_from_their_teachers_say_what_they_say():
 
 
 def test_one_attribute_code_for_each_latent_whatever_the_batch():
-    encoder, mapper = AttributeEncoder(), LatentMapper()  # as made: batch norms never learn
+    encoder, mapper = AttributeEncoder(), LatentMapper()  # fresh: batch norms are always in evaluation mode
     faces = torch.rand(2, 3, 128, 128, generator=torch.Generator().manual_seed(4)) * 2 - 1
     z = torch.nn.functional.normalize(torch.randn(2, 448, generator=torch.Generator().manual_seed(5)), dim=1)
     with torch.inference_mode():

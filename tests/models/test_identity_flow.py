@@ -39,10 +39,10 @@ def flow() -> SecureIdentityFlow:
     return flow
 
 
-def test_the_right_key_leads_back(flow):
+def test_the_right_key_recovers_the_code(flow):
     z, key = random_codes(5), random_key(5)
     hidden = flow(z, key)
-    assert F.cosine_similarity(hidden, z).abs().max() < 0.6  # it went somewhere
+    assert F.cosine_similarity(hidden, z).abs().max() < 0.6  # the code has changed
     assert torch.allclose(hidden.norm(dim=1), torch.ones(5, dtype=torch.float64))
     assert (flow.inverse(hidden, key) - z).abs().max() < 1e-9
 
@@ -54,7 +54,7 @@ def test_no_key_touches_the_conditions(flow):
     assert (hidden[:, 4:] - z[:, 4:]).norm(dim=1).min() > 0.5
 
 
-def test_a_freed_condition_is_mirrored_and_comes_back(flow):
+def test_a_freed_condition_is_mirrored_and_recovered(flow):
     flow.neutral.copy_(torch.tensor([0.1, -0.1, 0.0, 0.05]))
     z, key = random_codes(2), random_key(2)
     key = FlowKey(key.k, key.mix, torch.tensor([[-1.0, -1, 1, 1], [1, 1, 1, 1]], dtype=torch.float64))
@@ -65,7 +65,7 @@ def test_a_freed_condition_is_mirrored_and_comes_back(flow):
     assert (flow.inverse(hidden, key) - z).abs().max() < 1e-9
 
 
-def test_a_wrong_key_does_not(flow):
+def test_a_wrong_key_does_not_recover_the_code(flow):
     z, key, wrong = random_codes(5), random_key(5), random_key(5, seed=6)
     assert F.cosine_similarity(flow.inverse(flow(z, key), wrong), z).abs().max() < 0.6
 
@@ -103,11 +103,11 @@ def test_mixes_are_orthogonal_and_turn_every_code_by_the_same_angle():
     z = rng.standard_normal((3, 200, 8))
     turned = np.einsum("bgi,bgij->bgj", z, q)
     assert np.allclose((turned * z).sum(2), cosines[:, None] * (z * z).sum(2))
-    # without the sign correction of the decomposition the mixes would lean to one side
+    # without the sign correction of the decomposition the mean would differ
     assert np.abs(q.mean(1) - cosines[:, None, None] * np.eye(8)).max() < 0.12
 
 
-def test_a_flow_at_rest_turns_and_a_moved_one_does_more(flow):
+def test_a_fresh_flow_only_mixes_and_a_trained_one_does_more(flow):
     z, key = random_codes(5), random_key(5)
     assert torch.allclose(SecureIdentityFlow(PARAMS).double()(z, key), flow.mixed_only(z, key))
     assert (flow(z, key) - flow.mixed_only(z, key)).norm(dim=1).min() > 0.1

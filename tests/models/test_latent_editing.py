@@ -1,4 +1,4 @@
-"""DBAF's and HFORD's networks by their equations, and what both promise: no face sees another."""
+"""The networks of DBAF and HFORD by their equations, and their independence of the batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from anonface.models.latent_editing import (
 )
 from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams
 
-SIZE = 8  # numbers of a code, and channels of the generator
+SIZE = 8  # coordinates of a code, and channels of the generator
 EDITORS = {
     "dbaf": lambda: DBAF(DBAFParams(code=SIZE, heads=2, head=4, maps=SIZE)),
     "hford": lambda: HFORD(HFORDParams(code=SIZE, depth=2, heads=2, head=4, hidden=12, maps=SIZE, reduction=4)),
@@ -37,7 +37,7 @@ def editor(request: pytest.FixtureRequest) -> LatentEditor:
 
 
 def small(editor: LatentEditor) -> FaceEditor:
-    """With an encoder and a generator of the same size, of drawn numbers."""
+    """A face editor with a small encoder and generator of random weights."""
     generator = MobileStyleGAN(
         MobileStyleGANParams(style=SIZE, base=SIZE, channels=(SIZE,) * 7, early_heads=((4, 4), (5, 2)))
     )
@@ -54,9 +54,9 @@ def features(count: int) -> tuple[Tensor, ...]:
 
 
 @torch.no_grad()
-def test_no_face_of_a_batch_sees_another(editor: LatentEditor) -> None:
+def test_results_do_not_depend_on_the_batch(editor: LatentEditor) -> None:
     torch.nn.init.normal_(editor.strength)
-    networks = small(editor).double()  # so that rounding is small beside any influence
+    networks = small(editor).double()  # rounding is small compared with any influence
     faces = torch.rand(3, 3, 256, 256, dtype=torch.float64) * 2 - 1
     keys = torch.randn(3, 3, SIZE, dtype=torch.float64)
     together = networks(faces, keys, 256)
@@ -84,7 +84,7 @@ def test_attention_is_softmax_of_scaled_products_among_a_face_s_codes() -> None:
 
 
 @torch.no_grad()
-def test_identity_and_attributes_make_up_the_codes_and_levels_keep_apart(editor: LatentEditor) -> None:
+def test_identity_and_attributes_add_up_to_the_codes_and_levels_do_not_mix(editor: LatentEditor) -> None:
     codes = torch.randn(2, CODES, SIZE)
     identity, attributes = editor.split(codes)
     torch.testing.assert_close(identity + attributes, codes)
@@ -96,7 +96,7 @@ def test_identity_and_attributes_make_up_the_codes_and_levels_keep_apart(editor:
 
 
 @torch.no_grad()
-def test_each_level_listens_to_its_own_key(editor: LatentEditor) -> None:
+def test_each_level_depends_on_its_own_key_only(editor: LatentEditor) -> None:
     identity, key = torch.randn(2, CODES, SIZE), torch.randn(2, 3, SIZE)
     new = editor.rewrite(identity, key)
     assert new.shape == identity.shape
@@ -116,7 +116,7 @@ def test_a_fresh_editor_gives_the_key_s_identity_and_keeps_pose_and_light(editor
     assert (made - key_identity(codes, key)).square().mean() < 0.2
 
 
-def test_the_rewriters_are_the_papers() -> None:
+def test_the_rewriters_have_the_papers_layers() -> None:
     dbaf, hford = EDITORS["dbaf"](), EDITORS["hford"]()
     assert len(dbaf.rewriter.block) == 7
     assert [len(level) for level in hford.rewriter.levels] == [3] * len(LEVELS)
@@ -148,13 +148,13 @@ def test_arm_weighs_channels_and_then_places() -> None:
     scale, seen = EDITORS["hford"]().retention.scales[0], torch.randn(2, WIDTHS[0], 16, 16)
     wide = scale.expand(seen)
     ratio = scale(seen) / wide
-    # the weight of a pixel is one number a channel times one number a place: a matrix of rank one
+    # the weight of a pixel is a number per channel times a number per place: a matrix of rank one
     rank = torch.linalg.svdvals(ratio.flatten(2))
     assert (rank[:, 1] < 1e-3 * rank[:, 0]).all() and ratio.min() > 0 and ratio.max() < 1
     assert not torch.allclose(ratio[..., 3, 5], ratio[..., 9, 2], atol=1e-4)
 
 
-def test_at_rest_the_generator_draws_as_without_maps_and_strength_learns(editor: LatentEditor) -> None:
+def test_at_zero_strength_maps_change_nothing_and_strength_has_a_gradient(editor: LatentEditor) -> None:
     networks = small(editor)
     codes, seen = torch.randn(1, CODES, SIZE), features(1)
     plain = networks.generator.synthesize(networks.encoder.to_latents(codes), 256)
@@ -168,14 +168,14 @@ def test_at_rest_the_generator_draws_as_without_maps_and_strength_learns(editor:
         assert [m.shape[-1] for pair in editor.details(seen).values() for m in pair] == [16, 16, 32, 32, 64, 64]
         replaced = torch.zeros(1, 1, 128, 128)
         assert torch.equal(networks.render(codes, seen, 256, replaced), networks.render(codes, seen, 256))
-        assert torch.equal(networks.render(codes, seen, 256, 1 - replaced), plain)  # of a face that is replaced nothing
+        assert torch.equal(networks.render(codes, seen, 256, 1 - replaced), plain)  # no maps within a replaced face
         replaced[..., 64:] = 1
         for left, right in (m.chunk(2, dim=3) for pair in editor.details(seen, replaced).values() for m in pair):
             assert left.any() and not right.any()
 
 
 @torch.no_grad()
-def test_the_encoder_adds_every_code_to_the_first_and_knows_the_generator_s_places() -> None:
+def test_the_encoder_adds_offsets_to_the_first_code_and_maps_codes_to_latents() -> None:
     torch.manual_seed(0)
     encoder = small(EDITORS["dbaf"]()).encoder
     codes, seen = encoder(torch.rand(2, 3, 512, 512) * 2 - 1)
@@ -193,7 +193,7 @@ def test_the_encoder_adds_every_code_to_the_first_and_knows_the_generator_s_plac
     torch.testing.assert_close(encoder(torch.zeros(1, 3, 256, 256))[0], before + 1)
 
 
-def test_levels_are_the_papers() -> None:
+def test_levels_have_the_papers_codes() -> None:
     parts = by_level(torch.arange(CODES, dtype=torch.float32).view(1, CODES, 1) + 1)
     assert [(int(part[0, 0, 0]), int(part[0, -1, 0])) for part in parts] == [(1, 4), (5, 8), (9, 14)]
 

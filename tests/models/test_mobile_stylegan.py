@@ -57,7 +57,7 @@ def test_a_short_code_is_completed_by_its_last_latent(generator):
 
 @pytest.mark.parametrize("size", [256, 512])
 @pytest.mark.parametrize("window", [(62, 238, 55, 201), (0, 97, 3, 256), (255, 256, 128, 129), (0, 256, 0, 256)])
-def test_a_window_is_rendered_as_without_one_and_what_lies_far_beyond_it_is_not(generator, size, window):
+def test_inside_a_window_the_render_is_the_same_and_far_outside_it_is_empty(generator, size, window):
     window = Window(*(edge * size // 256 for edge in window))
     rng = torch.Generator().manual_seed(4)
     w = torch.randn(1, 17, 512, generator=rng) * 0.5
@@ -71,7 +71,7 @@ def test_a_window_is_rendered_as_without_one_and_what_lies_far_beyond_it_is_not(
     assert part[..., :1, :].any() == (window.top < size // 8) and part[..., -1:].any() == (window.right > size * 7 / 8)
 
 
-def test_the_window_around_a_mask_holds_all_of_it_and_of_an_empty_one_everything():
+def test_the_window_around_a_mask_is_the_smallest_and_everything_for_an_empty_mask():
     mask = torch.zeros(1, 1, 12, 16)
     assert Window.around(mask) == (0, 12, 0, 16)
     mask[..., 3, 5] = mask[..., 7, 2] = 0.1
@@ -79,9 +79,7 @@ def test_the_window_around_a_mask_holds_all_of_it_and_of_an_empty_one_everything
 
 
 @pytest.mark.parametrize("faster", [False, True])
-def test_a_sketch_is_almost_what_the_generator_draws_and_leads_latents_the_same_way(
-    generator, latent, faster, monkeypatch
-):
+def test_a_sketch_is_close_to_the_render_and_has_similar_gradients(generator, latent, faster, monkeypatch):
     monkeypatch.setattr(backend, "multiplies_bfloat16_faster", lambda device: faster)
     sketch = sketching(generator)
     views = []
@@ -103,7 +101,7 @@ def test_a_size_without_head_is_refused(generator):
         generator.synthesize(torch.zeros(1, 23, 512), 300)
 
 
-def test_details_are_added_where_the_baked_noise_stands():
+def test_details_are_added_to_the_fixed_noise():
     torch.manual_seed(0)
     small = MobileStyleGAN(MobileStyleGANParams(style=8, base=8, channels=(8, 8, 4), early_heads=((0, 2),)))
     for parameter in small.parameters():

@@ -1,4 +1,4 @@
-"""The sharpener's contract, with parameters that do something."""
+"""The sharpener with random parameters."""
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ def perturbed() -> Sharpener:
     return sharpener
 
 
-def test_untrained_it_enlarges_and_adds_nothing():
+def test_untrained_it_only_enlarges():
     pictures = torch.rand(2, 3, 16, 16) * 2 - 1
     enlarged = F.interpolate(pictures, scale_factor=2, mode="bilinear")
     assert torch.equal(Sharpener()(pictures), enlarged)
@@ -27,17 +27,17 @@ def test_a_crop_is_sharpened_like_the_same_place_of_the_picture():
     torch.testing.assert_close(part[..., 64:128, 64:128], whole[..., 96:160, 96:160])
 
 
-def test_colours_of_large_places_stay():
+def test_colours_of_large_areas_stay():
     pictures = torch.rand(1, 3, 64, 64) * 2 - 1
     sharpener = perturbed()
-    sharpener.close.bias.data += torch.linspace(0.3, 0.6, 48)  # wants to make everything lighter
+    sharpener.close.bias.data += torch.linspace(0.3, 0.6, 48)  # a bias that would lighten everything
     added = sharpener(pictures) - F.interpolate(pictures, scale_factor=2, mode="bilinear")
     assert added.abs().mean() > 0.05 and F.avg_pool2d(added, 64).abs().max() < 0.02
 
 
-def test_it_cannot_weave():
+def test_it_cannot_add_a_regular_pattern():
     sharpener = perturbed()
-    weave = torch.randn(48)  # the same in every place of the trunk
+    weave = torch.randn(48)  # the same in every cell of the trunk
     sharpener.close.bias.data += weave
     pictures = torch.rand(1, 3, 64, 64) * 2 - 1
     woven = sharpener(pictures)

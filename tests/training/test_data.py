@@ -1,4 +1,4 @@
-"""Rows that are drawn beforehand and kept in a file."""
+"""Rows of training data in a file."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ def draw(done: int) -> dict[str, torch.Tensor]:
     return {"rows": rows, "signs": rows.sign().to(torch.int8)}
 
 
-def test_rows_are_drawn_once_and_more_of_them_later_are_what_one_run_had_drawn(tmp_path):
+def test_rows_are_drawn_once_and_do_not_depend_on_interruptions(tmp_path):
     file, told = tmp_path / "deep" / "rows.safetensors", []
     first = drawn_rows(file, 6, draw, 4, lambda *x: told.append(x))
     assert told == [(4, 6), (8, 6)] and len(first["rows"]) == 6
@@ -24,7 +24,7 @@ def test_rows_are_drawn_once_and_more_of_them_later_are_what_one_run_had_drawn(t
     assert not torch.equal(more["rows"][:4], more["rows"][4:8])
 
 
-def test_what_was_saved_outlasts_an_interruption(tmp_path):
+def test_saved_rows_survive_an_interruption(tmp_path):
     file = tmp_path / "rows.safetensors"
 
     def failing(done: int) -> dict[str, torch.Tensor]:

@@ -1,11 +1,11 @@
-"""Faults made by hand."""
+"""Synthetic artifacts."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from anonface.training import degradation
-from anonface.training.degradation import FAULTS, spoilt
+from anonface.training.degradation import ARTIFACTS, with_artifacts
 
 
 @pytest.fixture(scope="module")
@@ -21,33 +21,33 @@ def masks() -> torch.Tensor:
     return masks
 
 
-def test_faults_lie_within_the_mask_where_they_are_said_to(pictures, masks):
+def test_artifacts_lie_within_the_mask_and_their_map(pictures, masks):
     whole, others = pictures
-    worse, where = spoilt(whole, others, masks, torch.Generator().manual_seed(3))
+    worse, where = with_artifacts(whole, others, masks, torch.Generator().manual_seed(3))
     off = (worse - whole).abs().amax(1, keepdim=True)
     assert float(where.min()) >= 0 and float(where.max()) <= 1 and bool((where <= masks).all())
     assert float(off[where < 0.01].max()) < 0.05
     assert bool((off.amax((1, 2, 3)) > 0.1).all())
-    again, _ = spoilt(whole, others, masks, torch.Generator().manual_seed(4))
+    again, _ = with_artifacts(whole, others, masks, torch.Generator().manual_seed(4))
     assert bool(((again - worse).abs().amax((1, 2, 3)) > 0.05).all())
 
 
-def test_without_a_face_nothing_is_spoilt(pictures, masks):
+def test_without_a_face_nothing_changes(pictures, masks):
     whole, others = pictures
-    none, nowhere = spoilt(whole, others, 0 * masks, torch.Generator().manual_seed(3))
+    none, nowhere = with_artifacts(whole, others, 0 * masks, torch.Generator().manual_seed(3))
     assert torch.equal(none, whole) and float(nowhere.max()) == 0
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.strip("_"))
-def test_every_fault_changes_a_picture(fault, pictures, masks, monkeypatch):
-    monkeypatch.setattr(degradation, "FAULTS", (fault,))
+@pytest.mark.parametrize("artifact", ARTIFACTS, ids=lambda artifact: artifact.__name__.strip("_"))
+def test_every_artifact_changes_a_picture(artifact, pictures, masks, monkeypatch):
+    monkeypatch.setattr(degradation, "ARTIFACTS", (artifact,))
     monkeypatch.setattr(degradation, "RIMMED", 0)
     whole, others = pictures
-    worse, where = spoilt(whole, others, masks, torch.Generator().manual_seed(3))
+    worse, where = with_artifacts(whole, others, masks, torch.Generator().manual_seed(3))
     assert bool(((worse - whole).abs().amax((1, 2, 3)) > 0.03).all()) and 0 < float(where.mean()) < 0.2
 
 
-def test_rims_go_round_both_eyes_and_leave_them_free():
+def test_rims_surround_both_eyes():
     rims, about = degradation._rims(256, torch.Generator().manual_seed(2))
     for eye in (98, 158):
         assert float(rims[0, 123, eye]) < 0.01 and float(rims[0, 90:160, eye].max()) > 0.3

@@ -77,16 +77,16 @@ def test_the_autoencoder_learns_to_reconstruct_and_to_repeat_itself():
     assert all(p.grad is None for p in objective.model.unet.parameters())
 
 
-def test_turned_latents_are_in_one_place_another_pictures():
+def test_mixed_latents_hold_another_picture_in_one_region():
     objective = AutoencoderObjective(small_model(), MobileNetV2Features(), DrawnFaces(), batch=2)
     latents = torch.randn(2, 4, 32, 32)
-    turned = objective._turned(latents, torch.Generator().manual_seed(1))
-    same, other = turned == latents, (turned - latents.roll(1, 0)).abs() < 0.6
+    mixed = objective._mixed(latents, torch.Generator().manual_seed(1))
+    same, other = mixed == latents, (mixed - latents.roll(1, 0)).abs() < 0.6
     assert (same | other).all() and (same == same[:, :1]).all()
     assert all(0.02 < share < 0.98 for share in same.float().mean((1, 2, 3)))
 
 
-def test_crops_of_faces_are_learnt_from_and_costly_losses_taken_now_and_then():
+def test_crops_are_used_and_the_costly_loss_is_taken_at_intervals():
     objective = AutoencoderObjective(
         small_model(), MobileNetV2Features().requires_grad_(False), DrawnFaces(), batch=2, crop=32, repeat_every=3
     )
@@ -103,7 +103,7 @@ def test_a_crop_is_a_part_of_its_picture():
         assert y % 8 == x % 8 == 0 and torch.equal(part, picture[:, y : y + 16, x : x + 16])
 
 
-def test_an_autoencoder_begins_as_means_of_blocks():
+def test_an_autoencoder_starts_as_means_of_blocks():
     torch.manual_seed(0)
     autoencoder = build(OWN_AUTOENCODER).eval()
     faces = torch.nn.functional.interpolate(torch.rand(2, 3, 4, 4) * 1.6 - 0.8, (64, 64), mode="bilinear")
@@ -125,7 +125,7 @@ def test_a_pool_of_latents_is_filled_once():
         sizes.append(len(pool.latents))
         assert drawn.shape == (4, 4, SIDE // 8, SIDE // 8)
         assert all((latent == pool.latents).flatten(1).all(1).any() for latent in drawn)
-    assert sizes == [8, 12, 12, 12, 12]  # twice as many as faces, of which this pool keeps six
+    assert sizes == [8, 12, 12, 12, 12]  # two per face; the pool keeps six faces
     kept = pool.latents.clone()
     pool.draw(4, rng)
     assert torch.equal(pool.latents, kept)
@@ -168,18 +168,18 @@ def small_sharpening() -> SharpenerObjective:
     return SharpenerObjective(model, sharpener, features, judge, pool, batch=4, crop=32)
 
 
-def test_the_sharpener_learns_detail_and_alone_ships():
+def test_the_sharpener_learns_detail_and_only_it_is_shipped():
     objective = small_sharpening()
     history = descend(objective, 10, 2e-3)
     assert set(history[0]) == {"pixels", "perceived", "encoded", "fooling", "catching", "_psnr"}
     assert history[-1]["pixels"] < history[0]["pixels"] and history[0]["encoded"] < history[-1]["encoded"]
-    assert len(objective.faces.faces) == 3  # one more at every step, and no more than were asked for
+    assert len(objective.faces.faces) == 3  # one more at every step, up to the limit
     assert all(p.grad is None for p in objective.model.parameters())
     assert objective.deployable().keys() == {"diffusion-sharpener"}
     assert objective.sheet().shape == (2 * 2 * SIDE, 5 * 2 * SIDE, 3)
 
 
-def test_crops_show_one_place_of_the_face_and_of_what_is_decoded():
+def test_crops_show_the_same_place_of_original_and_decoded_face():
     objective, rng = small_sharpening(), torch.Generator().manual_seed(3)
     rows = torch.linspace(-1, 1, 2 * SIDE)[None, None, :, None]
     faces = 0.9 * (rows + 0.1 * rows.mT).expand(4, 3, -1, -1)
@@ -202,7 +202,7 @@ def test_a_pool_replaces_its_faces_little_by_little():
     assert torch.equal(faces.images[:2], kept[1:]) and not torch.equal(faces.images[2], kept[2])
 
 
-def test_other_light_is_a_function_of_the_stream():
+def test_relighting_is_a_function_of_the_generator():
     faces = torch.rand(3, 3, 8, 8) * 2 - 1
     first, again, other = (relit(faces, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other) and not torch.equal(first, faces)

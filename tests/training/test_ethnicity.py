@@ -1,4 +1,4 @@
-"""What codes tell of apparent ethnicity."""
+"""The reading of apparent ethnicity from codes."""
 
 import torch
 import torch.nn.functional as F
@@ -15,23 +15,23 @@ TRUE = F.normalize(torch.randn(448, generator=torch.Generator().manual_seed(3)),
 
 
 def said(noise: float) -> torch.Tensor:
-    """What a classifier makes of them that errs so much."""
+    """Odds of a classifier with errors of this standard deviation."""
     return 9 * CODES @ TRUE + noise * torch.randn(len(CODES), generator=torch.Generator().manual_seed(4))
 
 
-def test_the_reading_is_what_the_classifier_says_without_its_errors():
+def test_the_reading_follows_the_classifier_without_its_errors():
     ethnicity, told = fit_ethnicity(CODES, said(0.3))
     read = ethnicity(CODES)
     assert abs(float(read.mean())) < 1e-4 and abs(float(read.std()) - 1) < 1e-4
     assert 0.6 < told < 1 and float(F.cosine_similarity(ethnicity.direction, TRUE, dim=0)) > 0.75
 
 
-def test_nothing_is_told_of_what_codes_do_not_say():
+def test_odds_unrelated_to_codes_are_not_read():
     noise = torch.randn(len(CODES), generator=torch.Generator().manual_seed(5))
     assert abs(fit_ethnicity(CODES, noise)[1]) < 0.2
 
 
-def test_odds_are_those_of_one_class_whatever_the_others_share():
+def test_odds_are_those_of_one_class():
     classes = torch.tensor([[0.9, 0.02, 0.04, 0.02, 0.02], [0.02, 0.02, 0.9, 0.04, 0.02], [0.2, 0.2, 0.2, 0.2, 0.2]])
     white, asian, anybody = asian_odds(classes).tolist()
     assert white < asian and asian > 2 and abs(anybody) < 1e-6

@@ -8,7 +8,7 @@ from anonface.training.identity import code_axes, skin_tone
 
 
 def labelled_codes(count: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes in which a coin and two numbers show, each along a direction of its own, under noise."""
+    """Noisy codes with a binary and two continuous labels, each along its own direction."""
     rng = torch.Generator().manual_seed(2)
     coin = torch.randint(2, (count, 1), generator=rng) * 4.0 - 2
     labels = torch.cat([coin, torch.randn(count, len(CONDITIONS) - 1, generator=rng)], 1)
@@ -25,7 +25,7 @@ def test_axes_are_orthonormal_and_the_rest_is_sorted():
     assert (power.diff() < 1e-6).all()
 
 
-def test_the_first_coordinates_tell_the_labels_and_the_rest_hardly_do():
+def test_the_first_coordinates_predict_the_labels_and_the_others_hardly_do():
     codes, labels = labelled_codes()
     turned = codes @ code_axes(codes, labels).T
 
@@ -40,7 +40,7 @@ def test_the_first_coordinates_tell_the_labels_and_the_rest_hardly_do():
         assert explained(turned[:, KEPT:], labels[:, column]) < 0.5 * everything
 
 
-def test_skin_tone_is_lightness_whatever_hair_and_background_are():
+def test_skin_tone_is_lightness_independent_of_hair_and_background():
     colours = torch.tensor([[255, 255, 255], [224, 172, 105], [141, 85, 36], [0, 0, 0]]) / 127.5 - 1
     faces = torch.rand(4, 3, 128, 128, generator=torch.Generator().manual_seed(4)) * 2 - 1
     faces[:, :, 36:92, 36:92] = colours[:, :, None, None]

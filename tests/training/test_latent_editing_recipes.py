@@ -1,4 +1,4 @@
-"""Steps of the encoder's training and of both papers' stages, on networks of a few thousand numbers."""
+"""Training steps of the encoder and of both papers' stages, on tiny networks."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from anonface.training.latent_editing import (
 )
 from anonface.training.latent_reader import TONES, LatentReader, ReadEditing
 from anonface.training.loop import LoopSettings, Objective, Then, step_generator, train
-from anonface.training.run import KEPT, READ, RECIPES, Request, train_command
+from anonface.training.run import READER_STEPS, RECIPES, RETENTION_STEPS, Request, train_command
 
-SIZE = 8  # numbers of a code, and channels of the generator
+SIZE = 8  # coordinates of a code, and channels of the generator
 OBJECTIVES = {"dbaf": DBAFObjective, "hford": HFORDObjective}
 
 
@@ -53,7 +53,7 @@ def drawn(count: int, rng: torch.Generator) -> Tensor:
 
 
 class DrawnFaces(CoveredPool):
-    """Smooth random pictures in place of rendered faces, hidden in one corner."""
+    """Smooth random pictures in place of rendered faces, with an occluder in one corner."""
 
     def __init__(self) -> None:
         pass
@@ -145,7 +145,7 @@ def test_stage_two_anonymizes_and_recovers(editing: EditingObjective) -> None:
     assert not any(moved(part) for part in (editing.teachers.identity, editing.teachers.features, editing.mapping))
 
 
-def test_recovery_encodes_the_anonymized_picture_anew_after_its_way(
+def test_recovery_encodes_the_degraded_anonymized_picture_again(
     editing: EditingObjective, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Tensor] = []
@@ -163,11 +163,11 @@ def test_recovery_encodes_the_anonymized_picture_anew_after_its_way(
     inside = editing.teachers.mask(faces)
     assert ((arrived - faces).abs() * inside).mean() > 0.05  # another face
     assert len(made.renders) == 5 and made.codes.shape == (10, CODES, SIZE)
-    # the original goes along, so that what came back is compared in place
+    # the original is moved in the same way, so that they can be compared
     assert torch.equal(made.wanted[0], faces) and not torch.equal(made.wanted[2], faces)
     assert (made.wanted[2] - faces).abs().mean() < 0.1
     (slope,) = torch.autograd.grad(made.renders[2].sum(), made.renders[0], allow_unused=True)
-    assert slope is not None and slope.any()  # recovery teaches anonymizing
+    assert slope is not None and slope.any()  # the loss of recovery has a gradient at the anonymized picture
 
 
 def test_one_paper_sums_over_pictures_and_the_other_averages(teachers: Teachers) -> None:
@@ -180,7 +180,9 @@ def test_one_paper_sums_over_pictures_and_the_other_averages(teachers: Teachers)
     assert torch.isclose(hford.regular(codes), torch.tensor(2.0))
 
 
-def test_contrast_draws_own_faces_near_and_others_away(teachers: Teachers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contrast_attracts_own_identities_and_repels_others(
+    teachers: Teachers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     editing = objective("dbaf", teachers)
     faces, covers = editing.faces.pairs(4, torch.Generator().manual_seed(1))
 
@@ -197,7 +199,7 @@ def test_contrast_draws_own_faces_near_and_others_away(teachers: Teachers, monke
     assert contrast([1.0, 1.0, 1.0, 0.0]) == pytest.approx(far / 4, abs=1e-5)
 
 
-def test_each_side_of_the_adversarial_loss_is_blind_to_the_other(editing: EditingObjective) -> None:
+def test_each_adversarial_loss_has_gradients_of_one_network_only(editing: EditingObjective) -> None:
     real, made = torch.rand(2, 3, 32, 32), torch.rand(4, 3, 32, 32, requires_grad=True)
     losses = editing.adversarial(real, made, 2, step=1)
     losses["fooling"].backward(retain_graph=True)
@@ -209,7 +211,7 @@ def test_each_side_of_the_adversarial_loss_is_blind_to_the_other(editing: Editin
     assert editing.adversarial(real, made, 2, step=editing.R1_EVERY)["catching"] > plain  # the gradient penalty
 
 
-def test_a_discriminator_learns_to_tell_pictures_apart() -> None:
+def test_a_discriminator_learns_to_distinguish_pictures() -> None:
     torch.manual_seed(0)
     network = Discriminator(DiscriminatorParams(side=32, channels=(8, 8, 8, 8)))
     bright, dark = 0.5 + 0.3 * torch.randn(8, 3, 64, 64), -0.5 + 0.3 * torch.randn(8, 3, 64, 64)
@@ -220,11 +222,11 @@ def test_a_discriminator_learns_to_tell_pictures_apart() -> None:
         (F.softplus(-network(bright)) + F.softplus(network(dark))).mean().backward()
         optimiser.step()
     assert network(bright).min() > network(dark).max()
-    with pytest.raises(ValueError, match="do not lead from 64 px"):
+    with pytest.raises(ValueError, match="do not match the halvings from 64 px"):
         DiscriminatorParams(side=64, channels=(8, 8))
 
 
-def test_a_run_saves_the_editor_alone_and_goes_on(tmp_path: Path, teachers: Teachers) -> None:
+def test_a_run_saves_the_editor_alone_and_resumes(tmp_path: Path, teachers: Teachers) -> None:
     settings = LoopSettings(tmp_path / "dbaf", 2, save_every=1)
     rows = list(train(objective("dbaf", teachers), settings))
     assert "contrast" in rows[0] and "recovered" in rows[1]
@@ -237,7 +239,7 @@ def test_a_run_saves_the_editor_alone_and_goes_on(tmp_path: Path, teachers: Teac
     assert torch.allclose(fresh.networks.editor.strength, saved["strength"].float(), atol=1e-3)
 
 
-def test_the_encoder_learns_codes_and_looks(teachers: Teachers) -> None:
+def test_the_encoder_learns_codes_and_pictures(teachers: Teachers) -> None:
     torch.manual_seed(0)
     network = encoder()
     training = DrawnCodes(network, generator(), MappingNetwork(SIZE, 2), teachers, batch=2)
@@ -253,7 +255,7 @@ def test_the_encoder_learns_codes_and_looks(teachers: Teachers) -> None:
     assert losses["codes"] < before
 
 
-def test_maps_are_taught_what_surrounds_a_face_and_not_who_it_is(editing: EditingObjective) -> None:
+def test_maps_learn_the_surroundings_of_a_face_and_not_its_identity(editing: EditingObjective) -> None:
     torch.nn.init.zeros_(editing.networks.editor.strength)
     training = RetentionObjective(editing)
     editor = editing.networks.editor
@@ -273,14 +275,14 @@ def test_maps_are_taught_what_surrounds_a_face_and_not_who_it_is(editing: Editin
     assert torch.allclose(outside, torch.zeros_like(faces), atol=0.01)
     assert ((wanted - faces).abs() * mask).mean((1, 2, 3)).min() > 0.02
     assert torch.equal(codes[2:], own[2:]) and not torch.allclose(codes[:2], own[:2], atol=0.1)
-    with torch.no_grad():  # who is drawn is the codes' alone
+    with torch.no_grad():  # the identity depends on the codes alone
         plain = editing.networks.generator.synthesize(editing.networks.encoder.to_latents(codes[:2]), SIDE)
         toned = match_tones(plain, faces[:2], mask[:2])
     assert torch.allclose((wanted[:2] - toned) * mask[:2], torch.zeros_like(toned), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [ENCODER, *OBJECTIVES])
-def test_without_a_reader_the_recipe_to_run_first_is_named(name: str, tmp_path: Path) -> None:
+def test_without_a_reader_the_error_names_its_recipe(name: str, tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"no reader/reader.safetensors") as caught:
         next(train_command(name, Request(tmp_path)))
     assert "anonface train reader" in caught.value.hint
@@ -299,20 +301,22 @@ def test_a_recipe_builds_on_the_run_s_encoder_and_makes_what_the_backend_loads(n
     sizes = {"codes": (CODES, 512), "identity": (448,), "mesh": (468, 2), "tones": (3, TONES, TONES)}
     known = {part: torch.zeros(2, *size) for part, size in sizes.items()}
     save_file({"images": torch.zeros(2, 3, SIDE, SIDE, dtype=torch.uint8), **known}, tmp_path / "read.safetensors")
-    both, settings = RECIPES[name](Request(tmp_path, steps=KEPT[name] + 10, faces=2), lambda done, total: None)
-    assert isinstance(both, Then) and both.at == KEPT[name] and isinstance(both.first, Then)
-    assert both.first.at == READ[name] and isinstance(both.first.first, ReadEditing)
+    both, settings = RECIPES[name](
+        Request(tmp_path, steps=RETENTION_STEPS[name] + 10, faces=2), lambda done, total: None
+    )
+    assert isinstance(both, Then) and both.at == RETENTION_STEPS[name] and isinstance(both.first, Then)
+    assert both.first.at == READER_STEPS[name] and isinstance(both.first.first, ReadEditing)
     assert isinstance(both.first.second, RetentionObjective) and both.first.second.editing is both.second
     made = both.second
-    assert isinstance(made, OBJECTIVES[name]) and made.first_stage == KEPT[name] + 5 and made.name == name
-    assert (settings.folder, settings.steps) == (tmp_path / name, KEPT[name] + 10)
+    assert isinstance(made, OBJECTIVES[name]) and made.first_stage == RETENTION_STEPS[name] + 5 and made.name == name
+    assert (settings.folder, settings.steps) == (tmp_path / name, RETENTION_STEPS[name] + 10)
     for key, value in state.items():
         assert torch.equal(made.networks.encoder.state_dict()[key], value)
     assert made.deployable()[name].keys() == EDITORS[name]().state_dict().keys()
     assert not any(p.requires_grad for m in (made.networks.encoder, made.networks.generator) for p in m.parameters())
 
 
-def test_covers_are_where_a_face_is_hidden() -> None:
+def test_covers_are_masks_of_the_hidden_face() -> None:
     rng = np.random.default_rng(1)
     pictures = np.full((6, SIDE, SIDE, 3), 128, np.uint8) + rng.integers(0, 3, (6, SIDE, SIDE, 3), np.uint8)
     labels = np.zeros((6, SIDE, SIDE), np.uint8)

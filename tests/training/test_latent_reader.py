@@ -1,4 +1,4 @@
-"""Training through a reader of latents, on made-up faces."""
+"""Training through a latent reader, on random faces."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from anonface.training.latent_reader import (
 )
 from anonface.training.loop import Objective, Then, step_generator
 
-COUNT, SIZE = HELD_OUT + 32, 16  # faces, and numbers of a code
+COUNT, SIZE = HELD_OUT + 32, 16  # faces, and coordinates of a code
 
 
 @pytest.fixture(scope="module")
 def bank() -> ReadBank:
-    """Faces of which all that is known is linear in their codes."""
+    """Faces whose attributes are linear in their codes."""
     rng = torch.Generator().manual_seed(1)
     codes = torch.randn(COUNT, CODES, SIZE, generator=rng)
     told = [codes.flatten(1) @ torch.randn(CODES * SIZE, n, generator=rng) / 15 for n in (448, 936, 768)]
@@ -73,7 +73,7 @@ def learnt(objective: Objective, modules: nn.Module, steps: int = 25) -> tuple[f
     return before, float(total(objective.losses(step_generator(1, 0), 0)).detach())
 
 
-def test_a_reader_learns_and_tells_how_it_reads_what_it_never_saw(bank, reader):
+def test_a_reader_learns_and_logs_held_out_losses(bank, reader):
     objective = ReaderObjective(reader, bank, batch=16)
     before, after = learnt(objective, reader, 60)
     assert after < 0.7 * before
@@ -82,19 +82,19 @@ def test_a_reader_learns_and_tells_how_it_reads_what_it_never_saw(bank, reader):
     assert reader.training and float(reader(bank.codes.float()).identity.norm(dim=1).mean()) == pytest.approx(1)
 
 
-def test_faces_that_are_held_out_are_never_learnt_from(bank):
+def test_held_out_faces_are_never_drawn(bank):
     drawn = bank.draw(5000, torch.Generator().manual_seed(1))
     assert int(drawn.max()) == COUNT - HELD_OUT - 1
 
 
-def test_the_encoder_learns_through_it(bank, reader):
+def test_the_encoder_learns_through_the_reader(bank, reader):
     encoder = InversionEncoder(InversionParams(squeeze=4, hidden=8, style=SIZE))
     before, after = learnt(ReadInversion(encoder, reader, bank, 4), encoder, 6)
     assert after < before and all(p.grad is None for p in reader.parameters())
 
 
 @pytest.mark.parametrize("name", ["dbaf", "hford"])
-def test_an_editor_learns_both_stages_through_it(name, bank, reader):
+def test_an_editor_learns_both_stages_through_the_reader(name, bank, reader):
     torch.manual_seed(0)
     editor: LatentEditor
     family: type[EditingObjective]
@@ -102,7 +102,7 @@ def test_an_editor_learns_both_stages_through_it(name, bank, reader):
         editor, family = DBAF(DBAFParams(code=SIZE, heads=2, head=4, maps=8)), DBAFObjective
     else:
         editor, family = HFORD(HFORDParams(code=SIZE, heads=2, head=4, hidden=12, maps=8, reduction=4)), HFORDObjective
-    for shortcut in (editor.kept, editor.lent):  # far from its good start
+    for shortcut in (editor.kept, editor.lent):  # worse than the initial weights
         nn.init.zeros_(shortcut)
     encoder = InversionEncoder(InversionParams(squeeze=4, hidden=8, style=SIZE))
     networks = FaceEditor(encoder, editor, nn.Identity())  # type: ignore[arg-type]  # nothing is drawn
@@ -115,7 +115,7 @@ def test_an_editor_learns_both_stages_through_it(name, bank, reader):
     assert not any(p.grad is not None for p in (*reader.parameters(), *encoder.parameters()))
 
 
-def test_an_editor_s_lines_tell_how_landmarks_lie():
+def test_attribute_directions_predict_the_landmarks():
     rng = torch.Generator().manual_seed(2)
     codes, count = torch.randn(600, CODES, SIZE, generator=rng), 3
     features = codes[:, FEATURE_CODES].flatten(1)
@@ -123,7 +123,7 @@ def test_an_editor_s_lines_tell_how_landmarks_lie():
     mesh = 0.5 + 0.001 * (moves @ torch.randn(count, 936, generator=rng)).unflatten(1, (468, 2))
     identity = torch.randn(600, 448, generator=rng)
     read = features @ attribute_directions(codes, identity, mesh, READINGS + count).flatten(0, 1)
-    # what moves the landmarks is read, whatever mix of it a component is
+    # components are predicted up to a linear map
     layout = read[:, READINGS:]
     told = layout @ torch.linalg.lstsq(layout, moves).solution
     assert float((moves - told).square().mean() / moves.square().mean()) < 0.05

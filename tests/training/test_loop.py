@@ -54,6 +54,6 @@ def test_losses_are_logged_by_name(tmp_path):
     assert [r["step"] for r in rows] == ["0.0", "1.0", "2.0"] and float(rows[0]["square"]) > 0
 
 
-def test_streams_of_steps_differ():
+def test_random_generators_of_steps_differ():
     drawn = {float(torch.randn((), generator=step_generator(seed, step))) for seed in (1, 2) for step in range(5)}
     assert len(drawn) == 10

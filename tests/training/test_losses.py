@@ -54,7 +54,7 @@ def test_rounding_keeps_gradients():
     assert torch.equal(x.grad, torch.ones_like(x))
 
 
-def test_degradations_depend_on_the_stream_alone():
+def test_degradations_depend_on_the_generator_alone():
     x = images(2, 64)
     first, again, other = (data.photograph(x, torch.Generator().manual_seed(s)) for s in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other) and first.shape == x.shape

@@ -1,4 +1,4 @@
-"""Labels drawn by hand, things put before faces, and a training step of the face parser."""
+"""Labels drawn by hand, pasted occluders, and a training step of the face parser."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_every_class_but_those_of_landmarks_was_drawn_by_hand():
     assert points.min() >= 0 and points.max() <= SIDE
 
 
-def test_strokes_go_over_what_landmarks_say():
+def test_strokes_override_labels_of_landmarks():
     turns = np.linspace(0, 2 * np.pi, 468, endpoint=False)
     mesh = 128 + 60 * np.column_stack([np.cos(turns), np.sin(turns)])
     hand = labels.read_strokes("0 occluder: P 120,120 140,120 140,200 120,200\n1 noauto:")
@@ -65,7 +65,7 @@ def test_strokes_go_over_what_landmarks_say():
 
 
 @pytest.mark.parametrize("index", range(len(occluders.DRAWERS)), ids=lambda i: occluders.DRAWERS[i].__name__)
-def test_each_thing_covers_some_of_the_picture_under_its_label(index, monkeypatch):
+def test_each_occluder_covers_a_part_of_the_picture_with_its_label(index, monkeypatch):
     shares = tuple(float(i == index) for i in range(len(occluders.DRAWERS)))
     monkeypatch.setattr(occluders, "SHARES", shares)
     changed = 0
@@ -118,7 +118,7 @@ def test_a_step_reaches_backbone_and_pyramid(bank, step):
         assert any(p.grad is not None and p.grad.any() for p in part.parameters())
 
 
-def test_faces_with_rare_things_are_drawn_more_often(bank):
+def test_faces_with_rare_classes_are_drawn_more_often(bank):
     odds = ParserObjective(FaceParser(), bank).odds
     assert odds[1] == 3 * odds[0]
 

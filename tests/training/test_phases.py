@@ -21,7 +21,7 @@ def fixed() -> Fixed:
 
 @pytest.fixture(scope="module")
 def bank(fixed: Fixed) -> FaceBank:
-    """Four rendered people, over and over."""
+    """Four rendered faces, repeated."""
     w = draw_latents(fixed.mapping, 4, torch.Generator().manual_seed(31))
     with torch.inference_mode():
         images = F.adaptive_avg_pool2d(fixed.generator.synthesize(w, 256), 128)
@@ -56,7 +56,7 @@ def test_flow_warm_up_and_phase_two_train_flow_and_compensation_alone(fixed, ban
     codes = torch.cat([codes, F.normalize(codes + 0.02, dim=1), F.normalize(codes - 0.02, dim=1)])
     losses = one_step(FlowWarmUp(SecureIdentityFlow(), IdentityCompensation(), codes, fixed.mapping, batch=8))
     assert set(losses) == {"anon", "diversity", "right", "wrong", "compensation", "faces", "steady", "rest", "spectrum"}
-    assert losses["steady"] < 0.01 and losses["rest"] < 0.01  # a fresh flow turns codes and nothing else
+    assert losses["steady"] < 0.01 and losses["rest"] < 0.01  # a fresh flow only mixes codes
     objective = PhaseTwo(
         fixed, bank, AttributeEncoder().eval(), LatentMapper(), SecureIdentityFlow(), IdentityCompensation(), batch=2
     )
@@ -66,18 +66,18 @@ def test_flow_warm_up_and_phase_two_train_flow_and_compensation_alone(fixed, ban
     assert all(p.grad is None for p in objective.mapper.parameters())
 
 
-def test_phase_two_trains_what_it_names_and_photographs_faces_as_it_is_told(fixed, bank):
+def test_phase_two_trains_the_named_networks_and_applies_the_given_augmentations(fixed, bank):
     objective = PhaseTwo(
         fixed, bank, AttributeEncoder().eval(), LatentMapper(), SecureIdentityFlow(), IdentityCompensation(), batch=2
     )
     seen: list[tuple[str, torch.Tensor]] = []
-    objective.taken = lambda faces, rng: (seen.append(("taken", faces)), faces)[1]
-    objective.sent = lambda faces, rng: (seen.append(("sent", faces)), faces)[1]
-    objective.learning = ("flow",)
+    objective.augment = lambda faces, rng: (seen.append(("augment", faces)), faces)[1]
+    objective.degrade = lambda faces, rng: (seen.append(("degrade", faces)), faces)[1]
+    objective.trained = ("flow",)
     one_step(objective)
-    assert list(objective.modules()) == ["flow"] and PhaseTwo.learning == ("flow", "compensation")
+    assert list(objective.modules()) == ["flow"] and PhaseTwo.trained == ("flow", "compensation")
     (first, drawn), (then, anonymized) = seen
-    assert (first, then) == ("taken", "sent") and float((drawn - anonymized.detach()).abs().max()) > 0.05
+    assert (first, then) == ("augment", "degrade") and float((drawn - anonymized.detach()).abs().max()) > 0.05
 
 
 def test_heads_start_from_least_squares(fixed, monkeypatch):
@@ -87,7 +87,7 @@ def test_heads_start_from_least_squares(fixed, monkeypatch):
     monkeypatch.setattr(HeadsObjective, "_start_from_least_squares", lambda self: start(self, count=6))
     objective = HeadsObjective(load_generator(heads=False), fixed.mapping, batch=1, pool=6, refresh=100)
     losses = one_step(objective)
-    assert losses["_psnr"] > 15  # of renders that the fit has seen; noise gives 5 to 10
+    assert losses["_psnr"] > 15  # on renders of the fit; noise gives 5 to 10
 
 
 def test_training_keys_are_drawn_like_real_ones(fixed):
@@ -101,7 +101,7 @@ def test_an_unknown_recipe_is_refused(tmp_path):
         next(train_command("everything", Request(tmp_path)))
 
 
-def test_a_command_gives_the_same_weights_again_whatever_was_drawn_before_and_however_many_threads(tmp_path):
+def test_weights_do_not_depend_on_earlier_draws_and_on_threads(tmp_path):
     files, before = [], torch.get_num_threads()
     for threads in (1, 2):
         torch.rand(threads)

@@ -1,4 +1,4 @@
-"""What the critic learns from, and what it has learnt."""
+"""Samples and losses of the realism critic, and the accuracy of the shipped one."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from anonface.backends.ifadit import IFADIT
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.realism_critic import RealismCritic, within
-from anonface.training.degradation import spoilt
+from anonface.training.degradation import with_artifacts
 from anonface.training.loop import step_generator
 from anonface.training.realism_critic import (
     OTHERS,
@@ -19,75 +19,79 @@ from anonface.training.realism_critic import (
     SampleNetworks,
     load_critic_samples,
     load_refined_samples,
-    rows,
+    pictures_of,
 )
 
 
 @pytest.fixture(scope="module")
-def tries(tmp_path_factory) -> CriticSamples:
-    census, inversion = LatentAttributes(), InversionEncoder()
-    for module, name in ((census, "census"), (inversion, "inversion")):
+def samples(tmp_path_factory) -> CriticSamples:
+    regression, inversion = LatentAttributes(), InversionEncoder()
+    for module, name in ((regression, "census"), (inversion, "inversion")):
         weights.load(module, name)
         module.requires_grad_(False).eval()
-    makers = SampleNetworks(load_eyes(), load_generator(), load_mapping(), census, inversion)
+    networks = SampleNetworks(load_eyes(), load_generator(), load_mapping(), regression, inversion)
     file = tmp_path_factory.mktemp("run") / "tries.safetensors"
-    first = load_critic_samples(file, makers, 4, seed=99)
-    more = load_critic_samples(file, makers, 10, seed=99)
+    first = load_critic_samples(file, networks, 4, seed=99)
+    more = load_critic_samples(file, networks, 10, seed=99)
     assert torch.equal(more.photos[:4], first.photos) and len(more) == 10
     return more
 
 
-def test_others_differ_from_the_photo_within_the_mask_alone(tries):
-    assert tries.others.shape == (10, OTHERS, 3, 256, 256) and tries.masks.shape == (10, 1, 256, 256)
-    outside = (tries.masks == 0)[:, None].expand_as(tries.others)
-    off = (tries.others.float() - tries.photos[:, None].float()).abs()
+def test_others_differ_from_the_photo_within_the_mask_alone(samples):
+    assert samples.others.shape == (10, OTHERS, 3, 256, 256) and samples.masks.shape == (10, 1, 256, 256)
+    outside = (samples.masks == 0)[:, None].expand_as(samples.others)
+    off = (samples.others.float() - samples.photos[:, None].float()).abs()
     assert float(off[outside].max()) == 0 and float(off[~outside].mean()) > 5
-    inverted = (tries.inverted.float() - tries.photos.float()).abs()
+    inverted = (samples.inverted.float() - samples.photos.float()).abs()
     assert float(inverted.mean()) < float(off.mean())
 
 
-def test_the_shipped_critic_prefers_photos_that_it_never_saw(tries):
+def test_the_shipped_critic_ranks_unseen_photos_first(samples):
     critic = RealismCritic()
     weights.load(critic, "critic")
-    fresh = RealismCriticObjective(RealismCritic(), tries)
-    taught = RealismCriticObjective(critic, tries)
+    fresh = RealismCriticObjective(RealismCritic(), samples)
+    taught = RealismCriticObjective(critic, samples)
     with torch.no_grad():
-        everything = torch.arange(len(tries))
+        everything = torch.arange(len(samples))
         assert (
-            float(taught.judged(*rows(tries, everything))[1]) > 0.85 > float(fresh.judged(*rows(tries, everything))[1])
+            float(taught.ranking(*pictures_of(samples, everything))[1])
+            > 0.85
+            > float(fresh.ranking(*pictures_of(samples, everything))[1])
         )
 
 
-def test_each_shipped_member_knows_where_a_fault_was_made(tries):
+def test_each_shipped_member_detects_artifacts(samples):
     critic = RealismCritic()
     weights.load(critic, "critic")
-    pictures, masks = rows(tries, torch.arange(len(tries)))
-    worse, where = spoilt(pictures[:, 0], pictures[:, 2], masks, torch.Generator().manual_seed(3))
+    pictures, masks = pictures_of(samples, torch.arange(len(samples)))
+    worse, where = with_artifacts(pictures[:, 0], pictures[:, 2], masks, torch.Generator().manual_seed(3))
     with torch.no_grad():
         for member in range(RealismCritic.MEMBERS):
             gap = critic(pictures[:, 0], member) - critic(worse, member)
             assert float((within(gap, where) > 0).float().mean()) > 0.75
 
 
-def test_a_step_teaches_every_layer(tries):
-    objective = RealismCriticObjective(RealismCritic(), tries, batch=2)
+def test_a_step_gives_every_layer_a_gradient(samples):
+    objective = RealismCriticObjective(RealismCritic(), samples, batch=2)
     losses = objective.losses(step_generator(1, 0), 0)
     (losses["critic_0_0"] + losses["critic_0_1"]).backward(retain_graph=True)
     assert 0 <= float(losses["_held_out_0_1"]) <= 1
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in objective.critic.parameters())
     objective.critic.zero_grad()
     (losses["spoilt_0_0"] + losses["spoilt_0_1"]).backward()
-    layers = [p for p in objective.critic.parameters() if p.dim() == 4]  # what differences tell nothing of is a bias
+    layers = [
+        p for p in objective.critic.parameters() if p.dim() == 4
+    ]  # differences of logits do not depend on the bias
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in layers)
     assert "_held_out_0_0" not in objective.losses(step_generator(1, 1), 1)
 
 
-def test_people_who_were_refined_are_tries_of_a_second_kind(tries, tmp_path):
+def test_refined_faces_are_a_second_kind_of_samples(samples, tmp_path):
     refined = load_refined_samples(tmp_path / "refined.safetensors", IFADIT(settings={"refine": 1}), 1, seed=99)
     assert refined.others.shape == (1, OTHERS, 3, 256, 256)
     outside = (refined.masks == 0)[:, None].expand_as(refined.others)
     off = (refined.others.float() - refined.photos[:, None].float()).abs()
     assert float(off[outside].max()) == 0 and float(off[~outside].mean()) > 5
-    assert float((refined.others[:, 0].float() - refined.others[:, 1].float()).abs().mean()) > 1  # two people
-    losses = RealismCriticObjective(RealismCritic(), tries, refined, batch=1).losses(step_generator(1, 0), 0)
+    assert float((refined.others[:, 0].float() - refined.others[:, 1].float()).abs().mean()) > 1  # two identities
+    losses = RealismCriticObjective(RealismCritic(), samples, refined, batch=1).losses(step_generator(1, 0), 0)
     assert {"critic_0_0", "critic_1_1", "_held_out_0_0"} <= losses.keys()

@@ -1,4 +1,4 @@
-"""What the translator learns from, and one step of each of its phases."""
+"""Training data of the translator, and one step of each of its phases."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from anonface.models.translator import PatchDiscriminator, Translator, Translato
 from anonface.training import exchanges, translator
 from anonface.training.exchanges import OTHERS, SIDE, draw_shard, load_shards
 from anonface.training.loop import step_generator
-from anonface.training.run import Request, _makers, _translator
+from anonface.training.run import Request, _sample_networks, _translator
 from anonface.training.translator import SWAPPED, TranslatorLosses, TranslatorObjective, TranslatorTeachers
 
 ROWS = 4
@@ -27,12 +27,12 @@ def shards(tmp_path_factory):
         face = load_generator().synthesize(style[:, None].expand(-1, MobileStyleGAN.TIED, -1), 256)
     pixels = ((face[0].permute(1, 2, 0).clamp(-1, 1) + 1) * 127.5).round().numpy().astype(np.uint8)
     Image.fromarray(pixels).save(folder / "photo.png")
-    makers = _makers()
+    networks = _sample_networks()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchanges, "SHARD", ROWS)
         for number in range(2):
-            draw_shard(folder / "exchanges" / f"{number}.safetensors", number, [folder / "photo.png"], makers)
-    return folder / "exchanges", makers
+            draw_shard(folder / "exchanges" / f"{number}.safetensors", number, [folder / "photo.png"], networks)
+    return folder / "exchanges", networks
 
 
 def test_others_differ_from_the_photo_within_the_mask_alone(shards):
@@ -44,7 +44,7 @@ def test_others_differ_from_the_photo_within_the_mask_alone(shards):
     assert float(off[outside].max()) == 0 and float(off[~outside].mean()) > 5
 
 
-def test_codes_are_of_unit_length_and_others_are_other_people(shards):
+def test_codes_have_unit_length_and_others_are_other_identities(shards):
     rows = load_shards(shards[0], {})
     for told in (rows.codes.float(), rows.known.float()):
         assert torch.allclose(told.norm(dim=2), torch.ones(2 * ROWS, 1 + OTHERS), atol=5e-3)
@@ -55,13 +55,13 @@ def test_codes_are_of_unit_length_and_others_are_other_people(shards):
 @pytest.mark.parametrize("step", [0, 16])
 def test_a_step_of_each_phase(shards, step, monkeypatch):
     monkeypatch.setattr(translator, "KEPT_OUT", 2)
-    folder, makers = shards
+    folder, networks = shards
     from anonface.training.run import _features
 
-    teachers = TranslatorTeachers(makers.eyes.encoder, makers.eyes.recognizer, makers.eyes.landmarks, _features())
-    networks = Translator(TranslatorParams(widths=(16, 16, 32, 32))), PatchDiscriminator((16, 16, 32, 32))
+    teachers = TranslatorTeachers(networks.eyes.encoder, networks.eyes.recognizer, networks.eyes.landmarks, _features())
+    pair = Translator(TranslatorParams(widths=(16, 16, 32, 32))), PatchDiscriminator((16, 16, 32, 32))
     weights = TranslatorLosses(swap_from=10, swap_full=20)
-    objective = TranslatorObjective(*networks, teachers, folder, batch=2, weights=weights)
+    objective = TranslatorObjective(*pair, teachers, folder, batch=2, weights=weights)
     losses = objective.losses(step_generator(1, step), step)
     torch.stack([value for name, value in losses.items() if not name.startswith("_")]).sum().backward()
     assert all(torch.isfinite(value) for value in losses.values())
