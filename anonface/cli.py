@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from anonface.batch import Anonymizing, Direction, Job, Outcome, Recovering
     from anonface.container import Header
     from anonface.download import Progress
-    from anonface.evaluation.aside import Aside
-    from anonface.evaluation.beside import Comparison
+    from anonface.evaluation.comparison import Comparison
     from anonface.evaluation.judges import Judges
     from anonface.evaluation.report import Grid
     from anonface.evaluation.trials import Plan
+    from anonface.evaluation.worker_process import Worker
     from anonface.journal import Journal, Terms
     from anonface.keys import Argon2, Key
     from anonface.pipeline import Chosen, Engine, Watch
@@ -1299,7 +1299,7 @@ def _backends_beside(settings: EngineSettings, rivals: str | None) -> dict[str, 
     if rivals is None:
         return {}
     from anonface.backends.base import BACKENDS
-    from anonface.evaluation.beside import chosen
+    from anonface.evaluation.comparison import chosen
 
     others: dict[str, LazyEngine] = {}
     for name, folder in chosen(rivals, list(BACKENDS)).items():
@@ -1476,10 +1476,10 @@ def evaluate(
         raise UsageError(f"{str(folder)!r} {what}; photos lie in a folder", "for example: evaluate album")
     from anonface.evaluation import embedders
     from anonface.evaluation import report as reports
-    from anonface.evaluation.attacks import chosen
     from anonface.evaluation.cache import Cache
+    from anonface.evaluation.degradations import chosen
+    from anonface.evaluation.identity_ablation import ablations
     from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
-    from anonface.evaluation.mute import mutes
     from anonface.evaluation.page import COLUMNS, page
     from anonface.evaluation.run import evaluate as measure
     from anonface.evaluation.sheet import around
@@ -1534,7 +1534,7 @@ def evaluate(
                 engine,
                 photos,
                 plan,
-                mutes=mutes(engine),
+                ablations=ablations(engine),
                 limit=limit,
                 split=split,
                 judges=judges,
@@ -1544,7 +1544,7 @@ def evaluate(
                 about=_described(engine, detector) | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
                 journal=journal,
                 part=share,
-                aside=None if alone else _aside(engine, settings, make_judges),
+                worker=None if alone else _worker(engine, settings, make_judges),
                 elsewhere=elsewhere,
             )
     if sheet and pictures:
@@ -1581,7 +1581,7 @@ def _print_tables(grids: Iterable[Grid]) -> None:
 
 def _rivals(beside: str) -> dict[str, str | None]:
     from anonface.backends.base import BACKENDS
-    from anonface.evaluation.beside import chosen
+    from anonface.evaluation.comparison import chosen
 
     return chosen(beside, list(BACKENDS))
 
@@ -1597,7 +1597,7 @@ def _compared(
     """The comparison of the chosen backend, what it seals, and its rivals; and pictures by photo and heading."""
     from anonface import batch
     from anonface.evaluation import peers
-    from anonface.evaluation.beside import TIERS, Contender, compare
+    from anonface.evaluation.comparison import TIERS, ComparedEngine, compare
     from anonface.evaluation.judges import Original
     from anonface.evaluation.page import PICTURED
     from anonface.evaluation.sheet import around
@@ -1613,8 +1613,8 @@ def _compared(
         shown[heading] = _thumbnail(around(picture, original.box), 256)
 
     described = partial(_described_there, detector=settings.detector)
-    contenders = [
-        Contender(settings.backend, _making_engine(settings), described, tiers=TIERS, needed=True),
+    compared_engines = [
+        ComparedEngine(settings.backend, _making_engine(settings), described, tiers=TIERS, needed=True),
     ]
     left_out: dict[str, str] = {}
     for name, folder in rivals.items():
@@ -1622,16 +1622,16 @@ def _compared(
             if lack := peers.absence(name):
                 left_out[name] = lack
             else:
-                contenders.append(Contender(name, peers.PEERS[name].make, peers.describe, recovers=False))
+                compared_engines.append(ComparedEngine(name, peers.PEERS[name].make, peers.describe, recovers=False))
         elif name != settings.backend:
             own: Own = {"model": folder} if folder else {}
             rival = replace(settings, backend=name, refine=None, own=own)
-            contenders.append(Contender(name, _making_engine(rival), described))
+            compared_engines.append(ComparedEngine(name, _making_engine(rival), described))
     if settings.backend == "ifadit":
         _fetch_missing()
     with _progress("photos", 0) as advance:
         found = compare(
-            contenders,
+            compared_engines,
             photos,
             plan,
             files=batch,
@@ -1664,19 +1664,19 @@ def _put_out_comparison(
     markdown: bool,
     as_json: bool,
 ) -> None:
-    from anonface.evaluation import beside_tables
-    from anonface.evaluation.beside import to_json
+    from anonface.evaluation import comparison_tables
+    from anonface.evaluation.comparison import to_json
 
     for name, why in found.left_out.items():
         _say(f"anonface: {name} is left out: {why}")
     if report:
-        _write_page(report, beside_tables.page(found, pictures), to_json(found), overwrite)
+        _write_page(report, comparison_tables.page(found, pictures), to_json(found), overwrite)
     if as_json:
         print(to_json(found))
     elif markdown:
-        print(beside_tables.markdown(found))
+        print(comparison_tables.markdown(found))
     else:
-        _print_tables(beside_tables.grids(found, narrow=True))
+        _print_tables(comparison_tables.grids(found, narrow=True))
 
 
 @app.command(short_help="Attack the anonymization of photos.")
@@ -1762,15 +1762,15 @@ def _part(text: str) -> tuple[int, int]:
     return number, of
 
 
-def _aside(engine: Engine, settings: EngineSettings, judges: Callable[[], Judges]) -> Aside | None:
+def _worker(engine: Engine, settings: EngineSettings, judges: Callable[[], Judges]) -> Worker | None:
     """A second process for the evaluation, where this one's engine has several cores to share."""
     import torch
 
-    from anonface.evaluation.aside import Aside
+    from anonface.evaluation.worker_process import Worker
 
     if not engine.device_name.startswith("cpu") or torch.get_num_threads() < 2:
         return None
-    return Aside(_making_engine(settings), judges)
+    return Worker(_making_engine(settings), judges)
 
 
 def _described(engine: Engine, detector: str) -> dict[str, str | int | float]:

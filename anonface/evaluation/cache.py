@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from anonface.errors import OutputError, UsageError
-from anonface.evaluation.beholders import Impression
+from anonface.evaluation.attribute_classifiers import Impression
 from anonface.evaluation.judges import CROP, Aligned, Bearing, Judges, Original
 from anonface.evaluation.recognizers import Detection, Look
 from anonface.faces import align

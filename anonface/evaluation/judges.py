@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anonface.errors import ImageError, UsageError, WeightsError
-from anonface.evaluation.beholders import BEHOLDERS, Beholder, Impression
+from anonface.evaluation.attribute_classifiers import CLASSIFIERS, AttributeClassifier, Impression
 from anonface.evaluation.embedders import Embedder, at_hand
 from anonface.evaluation.perception import Distance, MobileNet, distances
 from anonface.evaluation.recognizers import Detection, Dlib, Look, Mtcnn, Recognizer, choose
@@ -69,7 +69,7 @@ class Original:
         look: what the judge saw there, or None.
         found: where each detector sees that face, or None.
         aligned: the face in its aligned square, or None where it has no clear landmarks.
-        impressions: what each beholder reads in it, by name.
+        impressions: what each classifier reads in it, by name.
         bearing: its gaze and expression.
         embeddings: what each further recognizer makes of it, by name: unit vectors [d].
     """
@@ -89,11 +89,11 @@ class Original:
 
 
 class Judges:
-    """The recognizer, the detectors, the beholders and whoever compares pictures, loaded once.
+    """The recognizer, the detectors, the classifiers and whoever compares pictures, loaded once.
 
     Args:
         recognizer: dlib's by default.
-        beholders: by default all whose weights can be had; the others are named in ``absent``.
+        classifiers: by default all whose weights can be had; the others are named in ``absent``.
         embedders: names of further recognizers (``embedders.EMBEDDERS``); those whose weights cannot be had are named
             in ``absent`` too.
     """
@@ -107,12 +107,12 @@ class Judges:
     def __init__(
         self,
         recognizer: Recognizer | None = None,
-        beholders: Sequence[Beholder] | None = None,
+        classifiers: Sequence[AttributeClassifier] | None = None,
         embedders: Sequence[str] = (),
     ) -> None:
         self.recognizer: Recognizer = recognizer or Dlib()
         self.absent: list[str] = []
-        self.beholders = self._all_beholders() if beholders is None else list(beholders)
+        self.classifiers = self._all_classifiers() if classifiers is None else list(classifiers)
         self.gaze, self.expression = self._at_hand(Gaze), self._at_hand(Expression)
         self.distances, without = distances()
         self.embedders, missing = at_hand(embedders)
@@ -122,7 +122,7 @@ class Judges:
 
     def names(self) -> list[str]:
         """Everybody whose word a measurement may be."""
-        judges = (self.recognizer, *self.beholders, self.gaze, self.expression, *self.distances)
+        judges = (self.recognizer, *self.classifiers, self.gaze, self.expression, *self.distances)
         return [judge.name for judge in judges if judge]
 
     def original(self, file: Path, identity: str) -> Original:
@@ -156,8 +156,12 @@ class Judges:
         return parse.face_mask(aligned.crop, aligned.mesh, CROP) > 0.5
 
     def impressions(self, aligned: Aligned | None) -> dict[str, Impression]:
-        """What every beholder reads in a face; empty where there is none."""
-        return {} if aligned is None else {beholder.name: beholder.read(aligned.crop) for beholder in self.beholders}
+        """What every classifier reads in a face; empty where there is none."""
+        return (
+            {}
+            if aligned is None
+            else {classifier.name: classifier.read(aligned.crop) for classifier in self.classifiers}
+        )
 
     def embeddings(self, aligned: Aligned | None) -> dict[str, NDArray[np.float64]]:
         """What every further recognizer makes of a face; empty where there is none."""
@@ -188,8 +192,8 @@ class Judges:
             seen[self.recognizer.name] = Detection(look.box)
         return seen
 
-    def _all_beholders(self) -> list[Beholder]:
-        return [beholder for make in BEHOLDERS if (beholder := self._at_hand(make))]
+    def _all_classifiers(self) -> list[AttributeClassifier]:
+        return [classifier for make in CLASSIFIERS if (classifier := self._at_hand(make))]
 
     def _at_hand(self, make: type[Any]) -> Any:
         """A judge, or None if its weights cannot be had."""

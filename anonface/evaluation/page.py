@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anonface.evaluation.attacks import ATTACKS
+from anonface.evaluation.degradations import DEGRADATIONS
 from anonface.evaluation.report import Grid, Report, Threshold, grids
-from anonface.evaluation.trials import ANONYMIZED, MUTE, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, ZERO, after, others
+from anonface.evaluation.trials import ANONYMIZED, NO_CODE, NO_IDENTITY, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, after, others
 
 Pixels = NDArray[np.uint8]
 
@@ -22,8 +22,19 @@ PICTURED = 24  # photos at most
 SIDE = 160  # px, of a picture
 QUALITY = 80
 PLOTTED = (
-    *(others("original"), ANONYMIZED, others(ANONYMIZED), RANDOM, ONE_BIT, MUTE, ZERO, TWO_KEYS, RIGHT, others(RIGHT)),
-    *map(after, ATTACKS),
+    *(
+        others("original"),
+        ANONYMIZED,
+        others(ANONYMIZED),
+        RANDOM,
+        ONE_BIT,
+        NO_IDENTITY,
+        NO_CODE,
+        TWO_KEYS,
+        RIGHT,
+        others(RIGHT),
+    ),
+    *map(after, DEGRADATIONS),
 )
 FARTHEST, BINS = 1.4, 56  # of a distance; unit embeddings are rarely farther apart
 WIDTH, HEIGHT, FOOT = 560, 70, 16  # px, of a plot

@@ -9,8 +9,8 @@ import numpy as np
 from anonface.evaluation import metrics
 from anonface.evaluation.embedders import Embedder
 from anonface.evaluation.judges import Original
-from anonface.evaluation.likeness import by
 from anonface.evaluation.report import Recognition, RecognitionRow, Samples, Threshold
+from anonface.evaluation.similarity import by
 from anonface.evaluation.trials import ANONYMIZED, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, others
 
 FARS = {0.001: "FAR 0.1 % here", 0.01: "FAR 1 % here"}

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from anonface.errors import UsageError
 from anonface.evaluation import metrics
-from anonface.evaluation.aside import Aside
 from anonface.evaluation.journal import Journal
 from anonface.evaluation.judges import (
     IDENTITIES,
@@ -36,8 +35,9 @@ from anonface.evaluation.recognizers import Recognizer
 from anonface.evaluation.remote import peak_memory
 from anonface.evaluation.report import Figure, Report, Threshold
 from anonface.evaluation.summary import Summary, gathered
-from anonface.evaluation.trials import Engine, Plan, Show, try_photo
-from anonface.evaluation.verdict import verdict
+from anonface.evaluation.trials import Engine, Plan, Show, measure_photo
+from anonface.evaluation.weaknesses import verdict
+from anonface.evaluation.worker_process import Worker
 
 GROSS = "gross weaknesses"
 LEFT_OUT = "other photos of the person, rank 1, thresholds measured here; each photo counts as a person"
@@ -50,7 +50,7 @@ def evaluate(
     folder: Path,
     plan: Plan | None = None,
     *,
-    mutes: Mapping[str, Engine] | None = None,
+    ablations: Mapping[str, Engine] | None = None,
     limit: int | None = None,
     split: Split = "all",
     judges: Judges | None = None,
@@ -60,7 +60,7 @@ def evaluate(
     about: Mapping[str, str | int | float] | None = None,
     journal: Path | None = None,
     part: tuple[int, int] = (1, 1),
-    aside: Aside | None = None,
+    worker: Worker | None = None,
     elsewhere: tuple[str, Engine] | None = None,
 ) -> Report:
     """Run the protocol over a folder and report it.
@@ -69,7 +69,7 @@ def evaluate(
         engine: what anonymizes and recovers.
         folder: see :func:`look_at_originals`.
         plan: what is tried on each photo.
-        mutes: the engine as it recovers without an identity code; see :func:`anonface.evaluation.mute.mutes`.
+        ablations: the engine as it recovers without an identity code; see :func:`anonface.evaluation.identity_ablation.ablations`.
         limit: only the first so many photos of the split.
         split: "even" keeps people of even rank in the sorted identities (for choosing settings), "odd" the others
             (for reporting). Needs identities.csv.
@@ -81,7 +81,7 @@ def evaluate(
         journal: a file that keeps what was measured. Photos that it holds already are not measured again; it goes on
             with more photos (``limit``, ``split``), and refuses whatever would change a measurement.
         part: (k, n) measures the k-th of every n photos, so that n processes on one journal share the work.
-        aside: a second process takes every second photo of these; nothing is recovered ``elsewhere`` there.
+        worker: a second process takes every second photo of these; nothing is recovered ``elsewhere`` there.
         elsewhere: the name of another device and the same engine on it, which recovers what this one hid.
 
     Returns:
@@ -108,15 +108,15 @@ def evaluate(
     judged = [original for original in chosen if original.look is not None]
     if not judged:
         raise UsageError(f"{judges.recognizer.name} finds no face on the photos chosen in {folder}")
-    book = Journal(journal, _settings(judges, originals, plan, mutes or {}, elsewhere, about or {}))
+    book = Journal(journal, _settings(judges, originals, plan, ablations or {}, elsewhere, about or {}))
     done = book.measured()
     left = [original for original in judged[part[0] - 1 :: part[1]] if original.file.name not in done]
     started = time.monotonic()
     gallery = originals if known else ()
     tried = functools.partial(
-        try_photo, engine, judges, gallery=gallery, plan=plan, mutes=mutes, show=show, elsewhere=elsewhere
+        measure_photo, engine, judges, gallery=gallery, plan=plan, ablations=ablations, show=show, elsewhere=elsewhere
     )
-    results = aside.try_photos(tried, left, gallery, plan, bool(mutes), show) if aside else map(tried, left)
+    results = worker.measure_photos(tried, left, gallery, plan, bool(ablations), show) if worker else map(tried, left)
     features: dict[str, list[Features]] = {}
     hidden = {}
     for number, measured in enumerate(results, start=1):
@@ -134,7 +134,7 @@ def evaluate(
     people = {original.file.name: original.identity for original in judged}
     summary = Summary(samples, people, thresholds)
     detectors = chosen[0].found
-    figures = [*summary.figures(detectors, judges.beholders, judges.distances), *summary.sets(features)]
+    figures = [*summary.figures(detectors, judges.classifiers, judges.distances), *summary.sets(features)]
     for detector in detectors:
         found = [o.found[detector] is not None for o in chosen]
         share = metrics.clustered_mean(found, [o.identity for o in chosen])
@@ -181,7 +181,7 @@ def _settings(
     judges: Judges,
     originals: Sequence[Original],
     plan: Plan,
-    mutes: Mapping[str, Engine],
+    ablations: Mapping[str, Engine],
     elsewhere: tuple[str, Engine] | None,
     about: Mapping[str, str | int | float],
 ) -> dict[str, object]:
@@ -197,7 +197,7 @@ def _settings(
     return {
         **{name: value for name, value in asdict(plan).items() if value is not None},
         **about,
-        "recovery without an identity code": list(mutes),
+        "recovery without an identity code": list(ablations),
         **({"recovered on": elsewhere[0]} if elsewhere else {}),
         **({"recognizers": further} if further else {}),
         "judges": judges.names(),

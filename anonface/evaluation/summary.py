@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anonface.evaluation import metrics
-from anonface.evaluation.attacks import ATTACKS
-from anonface.evaluation.beholders import Beholder
+from anonface.evaluation.attribute_classifiers import AttributeClassifier
+from anonface.evaluation.degradations import DEGRADATIONS
 from anonface.evaluation.perception import LARGE, Distance, Features, MobileNet, frechet_distance, kernel_distance
 from anonface.evaluation.report import Figure, Rate, Samples, Threshold
 from anonface.evaluation.trials import (
@@ -21,7 +21,8 @@ from anonface.evaluation.trials import (
     GAZE,
     LANDMARKS,
     MOUTH,
-    MUTE,
+    NO_CODE,
+    NO_IDENTITY,
     ONE_BIT,
     POINTS,
     RANDOM,
@@ -30,7 +31,6 @@ from anonface.evaluation.trials import (
     TURN,
     TWO_KEYS,
     TWO_PEOPLE,
-    ZERO,
     Measured,
     after,
     age_kept,
@@ -72,18 +72,18 @@ class Summary:
         return [*self._matched(), *self._over_clean(), *self._over_wrong()]
 
     def figures(
-        self, detectors: Collection[str], beholders: Sequence[Beholder], distances: Sequence[Distance] = ()
+        self, detectors: Collection[str], classifiers: Sequence[AttributeClassifier], distances: Sequence[Distance] = ()
     ) -> list[Figure]:
         scale = (("original", ""), (ANONYMIZED, "lower"), (RANDOM, "lower"), (ONE_BIT, "lower"), (RIGHT, "higher"))
         plan = [
             *((f"face found again by {detector}", "higher", "share") for detector in detectors),
-            *((sex_kept(beholder), "higher", "share") for beholder in beholders),
-            *((age_kept(beholder), "higher", "share") for beholder in beholders if beholder.reads_age),
+            *((sex_kept(classifier), "higher", "share") for classifier in classifiers),
+            *((age_kept(classifier), "higher", "share") for classifier in classifiers if classifier.reads_age),
             (EXPRESSION, "higher", "share"),
             *((first(name), better, "share") for name, better in scale),
             *((name, "higher", "distance") for name in (ANONYMIZED, RANDOM, ONE_BIT, TWO_KEYS)),
-            *((name, "higher", "distance") for name in (MUTE, ZERO) if name in self.samples),
-            *((name, "lower", "distance") for name in (RIGHT, *map(after, ATTACKS)) if name in self.samples),
+            *((name, "higher", "distance") for name in (NO_IDENTITY, NO_CODE) if name in self.samples),
+            *((name, "lower", "distance") for name in (RIGHT, *map(after, DEGRADATIONS)) if name in self.samples),
             *(
                 (in_the_face(measure, name), better, unit)
                 for measure, unit in (("psnr", "dB"), ("ssim", ""))
@@ -148,12 +148,12 @@ class Summary:
         return np.array([value for _, _, value in rows], dtype=np.float64), [self.people[file] for file, _, _ in rows]
 
     def _matched(self) -> Iterator[Rate]:
-        for name in (ANONYMIZED, RANDOM, ONE_BIT, MUTE, ZERO):
+        for name in (ANONYMIZED, RANDOM, ONE_BIT, NO_IDENTITY, NO_CODE):
             yield from self._rate(f"{name}: matched to the original", "lower", name)
             yield from self._rate(f"{name}: matched, or no face found", "lower", name, missing_matches=True)
         yield from self._rate("two keys: matched to each other", "lower", TWO_KEYS)
         elsewhere = [name for name in self.samples if name.startswith(recovered_on(""))]
-        for name in (RIGHT, *elsewhere, *map(after, ATTACKS)):
+        for name in (RIGHT, *elsewhere, *map(after, DEGRADATIONS)):
             yield from self._rate(f"{name}: matched to the original", "higher", name)
         for name, better in (("original", ""), (ANONYMIZED, "lower"), (RANDOM, "lower"), (RIGHT, "higher")):
             yield from self._rate(f"{name}: matched to other photos of the person (TAR)", better, others(name))

@@ -15,12 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from anonface.errors import NoFaceError
 from anonface.evaluation import metrics, utility
-from anonface.evaluation.attacks import ATTACKS
-from anonface.evaluation.beholders import Beholder
+from anonface.evaluation.attribute_classifiers import AttributeClassifier
+from anonface.evaluation.degradations import DEGRADATIONS
 from anonface.evaluation.fidelity import psnr, ssim, tone
 from anonface.evaluation.judges import CROP, Aligned, Judges, Original
-from anonface.evaluation.likeness import Embeddings, Likeness
 from anonface.evaluation.recognizers import Detection, Look
+from anonface.evaluation.similarity import Embeddings, Similarity
 from anonface.faces import align
 from anonface.imagefile import Photo, encode_photo, read_photo
 from anonface.keys import Key
@@ -32,7 +32,7 @@ SEED_TEXT = "anonface evaluation 1"
 
 ANONYMIZED, RANDOM, ONE_BIT, RIGHT = "anonymized", "wrong key, random", "wrong key, one bit", "right key, from pixels"
 TWO_KEYS, TWO_PEOPLE = "two keys", "two people under their first keys"
-MUTE, ZERO = "recovery without an identity code", "recovery with the whole code at zero"
+NO_IDENTITY, NO_CODE = "recovery without an identity code", "recovery with the whole code at zero"
 YEARS = 10  # by which the apparent age may be off
 LANDMARKS, POINTS = "landmark shift, 68 points", "landmark shift, 5 points of MTCNN"
 TURN, EYES, MOUTH = "head turned", "eyes: change of openness", "mouth: change of openness"
@@ -65,7 +65,7 @@ class Plan:
         keys: right keys, at least 1; two or more are also compared with each other.
         seed_text: the keys are SHA-256 digests of this text, the photo's name and a number, so that a run can be
             repeated. They protect nothing.
-        attacks: names in ``attacks.ATTACKS``; each costs one more recovery.
+        attacks: names in ``attacks.DEGRADATIONS``; each costs one more recovery.
         attack_keys: how many of a photo's keys are tried under attacks, and in recovery without an identity code.
         recover_keys: under how many of a photo's keys recovery is tried, with right and wrong ones; None for all. The
             others only hide.
@@ -120,7 +120,7 @@ def through_png(pixels: Pixels) -> Pixels:
 
 def after(attack: str) -> str:
     """The name of the recoveries after that attack."""
-    return f"right key, after {ATTACKS[attack].title}"
+    return f"right key, after {DEGRADATIONS[attack].title}"
 
 
 def in_the_face(measure: str, name: str) -> str:
@@ -140,16 +140,16 @@ def recovered_on(device: str) -> str:
     return f"{RIGHT}, recovered on {device}"
 
 
-def sex_kept(beholder: Beholder) -> str:
-    return f"apparent sex kept, by {_marked(beholder)}"
+def sex_kept(classifier: AttributeClassifier) -> str:
+    return f"apparent sex kept, by {_marked(classifier)}"
 
 
-def age_kept(beholder: Beholder) -> str:
-    return f"apparent age within {YEARS} years, by {_marked(beholder)}"
+def age_kept(classifier: AttributeClassifier) -> str:
+    return f"apparent age within {YEARS} years, by {_marked(classifier)}"
 
 
-def _marked(beholder: Beholder) -> str:
-    return f"{beholder.name} ({'seen' if beholder.seen_by_loss else 'not seen'} by a training loss)"
+def _marked(classifier: AttributeClassifier) -> str:
+    return f"{classifier.name} ({'seen' if classifier.seen_by_loss else 'not seen'} by a training loss)"
 
 
 def others(name: str) -> str:
@@ -157,13 +157,13 @@ def others(name: str) -> str:
     return f"{name}, other photos"
 
 
-def try_photo(
+def measure_photo(
     engine: Engine,
     judges: Judges,
     original: Original,
     gallery: Sequence[Original],
     plan: Plan,
-    mutes: Mapping[str, Engine] | None = None,
+    ablations: Mapping[str, Engine] | None = None,
     show: Show | None = None,
     elsewhere: tuple[str, Engine] | None = None,
 ) -> Measured:
@@ -172,11 +172,11 @@ def try_photo(
     Args:
         gallery: photos whose people are known, this one among them or not; results are compared with those of the
             same person.
-        mutes: the engine as it recovers without an identity code, by what each way is called, where there are such.
+        ablations: the engine as it recovers without an identity code, by what each way is called, where there are such.
         show: called for the first key with what it looks like; see ``run.evaluate``.
         elsewhere: a device's name and the engine on it, which recovers as well.
     """
-    trial = _Trial(engine, mutes or {}, judges, original, gallery, plan, elsewhere)
+    trial = _Trial(engine, ablations or {}, judges, original, gallery, plan, elsewhere)
     hidden = [trial.under_key(number, show) for number in range(plan.keys)]
     trial.measured.hidden = None if hidden[0] is None else hidden[0].embedding
     for (i, a), (j, b) in itertools.combinations(enumerate(hidden), 2):
@@ -191,7 +191,7 @@ class _Trial:
     def __init__(
         self,
         engine: Engine,
-        mutes: Mapping[str, Engine],
+        ablations: Mapping[str, Engine],
         judges: Judges,
         original: Original,
         gallery: Sequence[Original],
@@ -199,7 +199,7 @@ class _Trial:
         elsewhere: tuple[str, Engine] | None,
     ) -> None:
         assert original.look is not None and original.box is not None
-        self.engine, self.mutes, self.elsewhere = engine, mutes, elsewhere
+        self.engine, self.ablations, self.elsewhere = engine, ablations, elsewhere
         self.judges, self.original, self.plan = judges, original, plan
         self.look, self.box = original.look, original.box
         self.pixels, self.name = original.pixels(), original.file.name
@@ -212,7 +212,7 @@ class _Trial:
         self.compare_others("original", 0, self.look)
         self.keep_features("original", None if original.aligned is None else original.aligned.crop)
         self.hidden: list[Embeddings] = []  # by the number of the key
-        self.likeness = Likeness(judges, original, gallery, self.measured)
+        self.likeness = Similarity(judges, original, gallery, self.measured)
         self.likeness.of_original(others("original"))
 
     def under_key(self, number: int, show: Show | None) -> Look | None:
@@ -249,7 +249,7 @@ class _Trial:
             self.compare(recovered_on(device), number, self.seen(back, self.box))
         if number < self.plan.attack_keys:
             self.attacked(result, right, number)
-            for title, mute in self.mutes.items():
+            for title, mute in self.ablations.items():
                 back = self.recovered(mute, result, right, number, None)
                 self.measured.add(title, number, _distance(self.look, self.seen(back, self.box)))
         if show and number == 0:
@@ -306,16 +306,16 @@ class _Trial:
             self.measured.features.setdefault(name, []).append(features)
 
     def attributes(self, aligned: Aligned | None, number: int) -> None:
-        """Whether each beholder reads the same of the hidden face; what it cannot read there was not kept."""
+        """Whether each classifier reads the same of the hidden face; what it cannot read there was not kept."""
         now = self.judges.impressions(aligned)
-        for beholder in self.judges.beholders:
-            was, seen = self.original.impressions.get(beholder.name), now.get(beholder.name)
+        for classifier in self.judges.classifiers:
+            was, seen = self.original.impressions.get(classifier.name), now.get(classifier.name)
             if was is None:
                 continue
-            self.measured.add(sex_kept(beholder), number, seen is not None and seen.male == was.male)
+            self.measured.add(sex_kept(classifier), number, seen is not None and seen.male == was.male)
             if was.age is not None:
                 near = seen is not None and seen.age is not None and abs(seen.age - was.age) <= YEARS
-                self.measured.add(age_kept(beholder), number, near)
+                self.measured.add(age_kept(classifier), number, near)
 
     def bearing(self, aligned: Aligned | None, number: int) -> None:
         """Whether the hidden face looks the same way and wears the same expression."""
@@ -330,7 +330,7 @@ class _Trial:
     def attacked(self, result: Pixels | None, key: Key, number: int) -> None:
         """The right key after each attack; where the face lies then is known, whatever it looks like."""
         for attack in self.plan.attacks:
-            change, box, arrived = ATTACKS[attack], self.box, None
+            change, box, arrived = DEGRADATIONS[attack], self.box, None
             if result is not None:
                 seed = int.from_bytes(_digest(self.plan.seed_text, self.name, number, attack)[:8])
                 arrived, box = change(result, seed), change.moved(self.box, result.shape)

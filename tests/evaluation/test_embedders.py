@@ -23,7 +23,7 @@ FETCHED = ("sface", "edgeface", "arcface-mobile", "teacher-a", "teacher-b")
 
 @pytest.fixture(scope="module")
 def judges():
-    return Judges(beholders=[], embedders=FETCHED)
+    return Judges(classifiers=[], embedders=FETCHED)
 
 
 @pytest.fixture(scope="module")

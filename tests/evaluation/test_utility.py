@@ -38,7 +38,7 @@ def test_openness():
 
 @pytest.fixture(scope="module")
 def face():
-    judges = Judges(recognizer=object(), beholders=[])
+    judges = Judges(recognizer=object(), classifiers=[])
     return judges.aligned(data.astronaut(), np.array([175, 65, 95, 130.0]))
 
 

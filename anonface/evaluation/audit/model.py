@@ -17,7 +17,7 @@ from anonface import weights
 from anonface.backends.generator import FINEST_HEAD, load_mapping
 from anonface.backends.ifadit import IFADIT
 from anonface.backends.looks import shrink
-from anonface.evaluation.mute import without_identity
+from anonface.evaluation.identity_ablation import without_identity
 from anonface.evaluation.trials import Engine
 from anonface.keys import CONSISTENT_SALT, Key
 from anonface.models.identity import KEPT, IdentityEncoder

@@ -24,7 +24,7 @@ def by(name: str, recognizer: str) -> str:
     return f"{name}, by {recognizer}"
 
 
-class Likeness:
+class Similarity:
     """The distances of one photo's results, by every recognizer that could embed the original.
 
     Args:

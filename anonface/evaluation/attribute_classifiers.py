@@ -20,13 +20,13 @@ from anonface.models.apparent import Apparent, ApparentSex
 
 @dataclass(frozen=True)
 class Impression:
-    """What a beholder reads in one face; ``age`` in years, None from one that does not read it."""
+    """What a classifier reads in one face; ``age`` in years, None from one that does not read it."""
 
     male: bool
     age: float | None
 
 
-class Beholder(Protocol):
+class AttributeClassifier(Protocol):
     """Reads aligned faces; ``seen_by_loss`` says whether any training loss, or what it learned from, used it."""
 
     @property
@@ -80,7 +80,7 @@ class Gear:
         return Impression(float(self._apparent(_tensor(crop))) > 0.5, None)
 
 
-BEHOLDERS: tuple[type[FaceRes] | type[Gear], ...] = (FaceRes, Gear)
+CLASSIFIERS: tuple[type[FaceRes] | type[Gear], ...] = (FaceRes, Gear)
 
 
 def _tensor(crop: NDArray[np.uint8]) -> Tensor:

@@ -14,14 +14,16 @@ import torch
 from torch import Tensor
 
 from anonface.backends.ifadit import IFADIT
-from anonface.evaluation.trials import MUTE, ZERO
+from anonface.evaluation.trials import NO_CODE, NO_IDENTITY
 from anonface.models.sif import SIF, FlowKey, SIFParams
 from anonface.pipeline import Engine
 
 
-def mutes(engine: Engine) -> dict[str, Engine]:
+def ablations(engine: Engine) -> dict[str, Engine]:
     """The same loaded networks in either way, by what an evaluation calls it; none for a backend without a code."""
-    found = ((title, without_identity(engine, conditions)) for title, conditions in ((MUTE, True), (ZERO, False)))
+    found = (
+        (title, without_identity(engine, conditions)) for title, conditions in ((NO_IDENTITY, True), (NO_CODE, False))
+    )
     return {title: mute for title, mute in found if mute}
 
 

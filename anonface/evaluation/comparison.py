@@ -1,7 +1,7 @@
 """Several engines on the same photos, judged alike: this project's backends beside what people use today.
 
 Every engine runs in a fresh process of its own, one after the other, so that seconds and memory are its own; all are
-judged by the same judges, in this process, by :func:`anonface.evaluation.trials.try_photo`. What travels sealed in a
+judged by the same judges, in this process, by :func:`anonface.evaluation.trials.measure_photo`. What travels sealed in a
 photo is led back too, from real files, and compared with the original.
 """
 
@@ -36,7 +36,7 @@ from anonface.evaluation.remote import Facts, Remote
 from anonface.evaluation.report import Figure, Rate, Report, Threshold, strict_json
 from anonface.evaluation.run import match_thresholds
 from anonface.evaluation.summary import Summary, gathered
-from anonface.evaluation.trials import RIGHT, Engine, Measured, Plan, Result, evaluation_key, try_photo
+from anonface.evaluation.trials import RIGHT, Engine, Measured, Plan, Result, evaluation_key, measure_photo
 from anonface.imagefile import read_photo
 from anonface.keys import Key
 
@@ -61,7 +61,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True)
-class Contender:
+class ComparedEngine:
     """An engine that takes part.
 
     Attributes:
@@ -149,7 +149,7 @@ def chosen(text: str, backends: Sequence[str]) -> dict[str, str | None]:
 
 
 def compare(
-    contenders: Sequence[Contender],
+    engines: Sequence[ComparedEngine],
     folder: Path,
     plan: Plan,
     *,
@@ -165,7 +165,7 @@ def compare(
     """Run every engine over the same photos.
 
     Args:
-        contenders: one after the other.
+        engines: one after the other.
         folder, limit, split, judges, originals: as in :func:`anonface.evaluation.run.evaluate`.
         plan: keys and recoveries of engines that recover; attacks have no place here.
         files: writes and reads sealed photos; without it tiers are left out.
@@ -188,21 +188,21 @@ def compare(
     ground = _Ground(judges, judged, originals if known else (), replace(plan, attacks=(), attack_keys=0), thresholds)
     rows: list[Row] = []
     missing = dict(left_out or {})
-    for number, contender in enumerate(contenders):
+    for number, compared in enumerate(engines):
 
-        def done(photos: int, before: int = number * len(judged), name: str = contender.name) -> None:
+        def done(photos: int, before: int = number * len(judged), name: str = compared.name) -> None:
             if progress:
-                progress(before + photos, len(judged) * len(contenders), name)
+                progress(before + photos, len(judged) * len(engines), name)
 
         try:
-            rows += ground.run(contender, files, done, show)
+            rows += ground.run(compared, files, done, show)
         except (WeightsError, DeviceError, UsageError) as error:
-            if contender.needed:
+            if compared.needed:
                 raise
             hint = error.hint
             if hint and "--model" in hint:  # which names those of --backend
-                hint = f"name its weights with --beside {contender.name}=FOLDER"
-            missing[contender.name] = error.message + (f": {hint}" if hint else "")
+                hint = f"name its weights with --beside {compared.name}=FOLDER"
+            missing[compared.name] = error.message + (f": {hint}" if hint else "")
     settings: dict[str, str | int | float | None] = {
         "date": datetime.date.today().isoformat(),
         "folder": str(folder),
@@ -230,35 +230,35 @@ class _Ground:
     thresholds: Sequence[Threshold]
 
     def run(
-        self, contender: Contender, files: Files | None, progress: Callable[[int], None], show: Show | None
+        self, compared: ComparedEngine, files: Files | None, progress: Callable[[int], None], show: Show | None
     ) -> Iterator[Row]:
-        plan = self.plan if contender.recovers else replace(self.plan, keys=1, recover_keys=0)
-        plain, sealed = _Taken(), {tier: _Taken() for tier in contender.tiers if files}
+        plan = self.plan if compared.recovers else replace(self.plan, keys=1, recover_keys=0)
+        plain, sealed = _Taken(), {tier: _Taken() for tier in compared.tiers if files}
         with (
-            Remote(contender.name, contender.make, contender.describe) as remote,
+            Remote(compared.name, compared.make, compared.describe) as remote,
             tempfile.TemporaryDirectory(prefix="anonface-") as work,
         ):
             self._warm(remote)
             for done, original in enumerate(self.photos, start=1):
                 kept = _Kept(remote)
                 # a peer has no recover, and a plan without recoveries never asks for it
-                measured = self._tried(cast(Engine, kept), original, plan, contender.name, show)
+                measured = self._tried(cast(Engine, kept), original, plan, compared.name, show)
                 plain.measured.append(_with_own_seconds(measured, kept.seconds))
                 for tier, taken in sealed.items():
                     assert files
                     engine = Sealed(cast(Engine, kept), files, original.file, tier, Path(work) / "sealed.png")
-                    measured = self._tried(engine, original, plan, f"{contender.name} --seal {tier}", show, False)
+                    measured = self._tried(engine, original, plan, f"{compared.name} --seal {tier}", show, False)
                     taken.add(_with_networks(measured, plain.measured[-1]), engine)
                 progress(done)
             memory, about = remote.peak(), remote.about
-        report = self._report(contender.name, plain.measured)
-        right = report.rate(f"{RIGHT}: matched to the original") if contender.recovers else metrics.NOTHING
+        report = self._report(compared.name, plain.measured)
+        right = report.rate(f"{RIGHT}: matched to the original") if compared.recovers else metrics.NOTHING
         matched = round(right.value * right.n) if right.n else 0
-        gives: Literal["person", "nothing"] = "person" if contender.recovers else "nothing"
-        yield Row(contender.name, about, gives, matched, right.n, memory, report)
+        gives: Literal["person", "nothing"] = "person" if compared.recovers else "nothing"
+        yield Row(compared.name, about, gives, matched, right.n, memory, report)
         for tier, taken in sealed.items():
             what: Literal["bytes", "pixels"] = "bytes" if tier == "file" else "pixels"
-            name, report = f"{contender.name} --seal {tier}", self._report(contender.name, taken.measured)
+            name, report = f"{compared.name} --seal {tier}", self._report(compared.name, taken.measured)
             yield Row(name, about, what, taken.exact, taken.tried, memory, report)
 
     def _warm(self, engine: Remote) -> None:
@@ -282,7 +282,7 @@ class _Ground:
             if show and len(versions) > 2:
                 show(original, f"{name}, {LED_BACK}", versions[2])
 
-        measured = try_photo(engine, self.judges, original, self.gallery, plan, show=look)
+        measured = measure_photo(engine, self.judges, original, self.gallery, plan, show=look)
         for distance in placed:
             measured.add(PLACED, 0, distance)
         return measured
@@ -299,7 +299,7 @@ class _Ground:
         people = {original.file.name: original.identity for original in self.photos}
         summary = Summary(samples, people, self.thresholds)
         rates = summary.rates()
-        figures = summary.figures(self.photos[0].found, self.judges.beholders, self.judges.distances)
+        figures = summary.figures(self.photos[0].found, self.judges.classifiers, self.judges.distances)
         placed = np.array([value for _, _, value in samples[PLACED]])
         if not np.isnan(placed).any():
             who = [people[file] for file, _, _ in samples[PLACED]]

@@ -3,7 +3,7 @@ import pytest
 from colours import Colour, Outcome, Perfect, Reddish, Untouched, WholePictures, coloured_people
 
 from anonface.evaluation.run import GROSS, evaluate
-from anonface.evaluation.trials import MUTE, Plan
+from anonface.evaluation.trials import NO_IDENTITY, Plan
 
 
 class Painter(Perfect):
@@ -54,14 +54,16 @@ def judges():
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_engine_is_named(tmp_path, judges, name):
     engine, mute = BROKEN[name]()
-    report = evaluate(engine, coloured_people(tmp_path), Plan(2), mutes={MUTE: mute} if mute else {}, judges=judges)
+    report = evaluate(
+        engine, coloured_people(tmp_path), Plan(2), ablations={NO_IDENTITY: mute} if mute else {}, judges=judges
+    )
     assert name in report.settings[GROSS]
 
 
 def test_identity_that_passes_beside_the_key_is_named(tmp_path, judges):
     engine, leaky = Perfect(), Keyless()
     leaky.seen = engine.seen
-    report = evaluate(engine, coloured_people(tmp_path), Plan(2), mutes={MUTE: leaky}, judges=judges)
+    report = evaluate(engine, coloured_people(tmp_path), Plan(2), ablations={NO_IDENTITY: leaky}, judges=judges)
     assert "identity passes beside the key" in report.settings[GROSS]
     assert "any key" not in report.settings[GROSS]
 

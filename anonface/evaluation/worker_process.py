@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from anonface.errors import AnonfaceError
+from anonface.evaluation.identity_ablation import ablations
 from anonface.evaluation.judges import Judges, Original
-from anonface.evaluation.mute import mutes
-from anonface.evaluation.trials import Measured, Pixels, Plan, Show, try_photo
+from anonface.evaluation.trials import Measured, Pixels, Plan, Show, measure_photo
 
 
 @dataclass(frozen=True)
-class Aside:
+class Worker:
     """What a second process is told; it must survive pickling.
 
     Attributes:
@@ -30,7 +30,7 @@ class Aside:
     engine: Callable[[], Any]
     judges: Callable[[], Judges] = Judges
 
-    def try_photos(
+    def measure_photos(
         self,
         tried: Callable[[Original], Measured],
         photos: Sequence[Original],
@@ -80,7 +80,7 @@ def _received(end: Connection, left: dict[str, Original], show: Show | None, wai
 
 
 def _measure(
-    aside: Aside,
+    worker: Worker,
     end: Connection,
     photos: Sequence[Original],
     gallery: Sequence[Original],
@@ -93,11 +93,11 @@ def _measure(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     with contextlib.suppress(AnonfaceError, OSError):
-        engine = aside.engine()
-        silent = mutes(engine) if mute else {}
-        judges = aside.judges()
+        engine = worker.engine()
+        silent = ablations(engine) if mute else {}
+        judges = worker.judges()
         for original in photos:
             seen: list[list[Pixels]] = []
             keep: Show | None = (lambda _, versions, seen=seen: seen.append(versions)) if shown else None
-            measured = try_photo(engine, judges, original, gallery, plan, silent, keep)
+            measured = measure_photo(engine, judges, original, gallery, plan, silent, keep)
             end.send((measured, seen[0] if seen else None))

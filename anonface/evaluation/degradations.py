@@ -23,7 +23,7 @@ Box = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Attack:
+class Degradation:
     """One thing that may happen to a photo.
 
     Attributes:
@@ -58,8 +58,8 @@ def chosen(text: str) -> tuple[str, ...]:
     if names == ("none",):
         return ()
     for name in names:
-        if name not in ATTACKS:
-            raise UsageError(f"there is no attack {name!r}", f"known: {', '.join(ATTACKS)}, or none")
+        if name not in DEGRADATIONS:
+            raise UsageError(f"there is no attack {name!r}", f"known: {', '.join(DEGRADATIONS)}, or none")
     return names
 
 
@@ -118,17 +118,17 @@ def _in_company(pixels: Pixels, seed: int) -> Pixels:
 
 SCREEN = 0.85  # of a photo's side, on a screen
 
-ATTACKS: dict[str, Attack] = {
-    **{f"jpeg{q}": Attack(f"JPEG {q}", partial(_jpeg, q)) for q in (95, 90, 85, 70, 50)},
-    "webp80": Attack("WebP 80", partial(_webp, 80)),
-    "resize75": Attack("resizing to 75 %", partial(_resized, 0.75), scale=0.75),
-    "resize50": Attack("resizing to 50 %", partial(_resized, 0.5), scale=0.5),
-    "crop10": Attack("cropping by 10 % (5 % a side)", partial(_cropped, 0.05), cut=0.05),
-    "brighter": Attack("brightening by 20 %", partial(_lightened, 1.2)),
-    "darker": Attack("darkening by 20 %", partial(_lightened, 0.8)),
-    "noise": Attack("noise of 5 grey levels", partial(_noisy, 5.0)),
-    "messenger": Attack("JPEG 85, then JPEG 70", partial(_sent, 85, 70)),
-    "screenshot": Attack("a screenshot at 85 %", _screenshot, scale=SCREEN),
-    "company": Attack("being set beside its mirror image", _in_company),
+DEGRADATIONS: dict[str, Degradation] = {
+    **{f"jpeg{q}": Degradation(f"JPEG {q}", partial(_jpeg, q)) for q in (95, 90, 85, 70, 50)},
+    "webp80": Degradation("WebP 80", partial(_webp, 80)),
+    "resize75": Degradation("resizing to 75 %", partial(_resized, 0.75), scale=0.75),
+    "resize50": Degradation("resizing to 50 %", partial(_resized, 0.5), scale=0.5),
+    "crop10": Degradation("cropping by 10 % (5 % a side)", partial(_cropped, 0.05), cut=0.05),
+    "brighter": Degradation("brightening by 20 %", partial(_lightened, 1.2)),
+    "darker": Degradation("darkening by 20 %", partial(_lightened, 0.8)),
+    "noise": Degradation("noise of 5 grey levels", partial(_noisy, 5.0)),
+    "messenger": Degradation("JPEG 85, then JPEG 70", partial(_sent, 85, 70)),
+    "screenshot": Degradation("a screenshot at 85 %", _screenshot, scale=SCREEN),
+    "company": Degradation("being set beside its mirror image", _in_company),
 }
 """All JPEGs with halved colour (4:2:0), as cameras and messengers write them."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anonface.evaluation.report import Report
-from anonface.evaluation.trials import ANONYMIZED, MUTE, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, TWO_PEOPLE
+from anonface.evaluation.trials import ANONYMIZED, NO_IDENTITY, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, TWO_PEOPLE
 
 UNHIDDEN = 0.5  # of the hidden faces recognised
 SAME = 0.8  # of the pairs, of keys or of people, that give one person
@@ -62,7 +62,7 @@ WEAKNESSES = (
     Weakness("any key leads back", _any_key),
     Weakness(
         "identity passes beside the key: recovery without an identity code finds the person",
-        lambda report: _rate(report, MUTE) > LEAKED,
+        lambda report: _rate(report, NO_IDENTITY) > LEAKED,
     ),
 )
 

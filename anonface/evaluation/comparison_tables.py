@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.evaluation.beside import PLACED, Comparison, Row
+from anonface.evaluation.comparison import PLACED, Comparison, Row
 from anonface.evaluation.metrics import NOTHING, Interval
 from anonface.evaluation.page import document, gallery, table
 from anonface.evaluation.published import COMMON, FIGURES, PAPERS
@@ -79,7 +79,7 @@ def _grid(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Grid:
 
 
 def _parts(rows: Sequence[Row]) -> dict[str, list[Column]]:
-    """The columns in four parts, each under a title; detectors and beholders are those that the rows name."""
+    """The columns in four parts, each under a title; detectors and classifiers are those that the rows name."""
     titles = [figure.title for figure in rows[0].report.figures] if rows else []
     found, sex, age = (
         [title for title in titles if title.startswith(start)]
