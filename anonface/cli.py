@@ -1252,7 +1252,7 @@ def compare(
     _check_options(overwrite, False, offline)
     if output.suffix.lower() != ".png":
         raise UsageError(f"the sheet {output} must be a .png")
-    from anonface.evaluation.sheet import COLUMNS, beside, versions
+    from anonface.evaluation.sheet import COLUMNS, compared, versions
     from anonface.keys import Key
 
     photos = [source for _, source in batch.find(paths, "anonymize", recursive)]
@@ -1278,7 +1278,7 @@ def compare(
                 if rivals is None:
                     pictures = versions(engine(), opened.pixels, key, second)
                 else:
-                    pictures = beside([engine(), *(other() for other in others.values())], opened.pixels, key)
+                    pictures = compared([engine(), *(other() for other in others.values())], opened.pixels, key)
                 rows.append([_thumbnail(made, cell) for made in pictures])
                 shown.append(photo)
             except (ImageError, NoFaceError, LimitError) as error:
@@ -1527,8 +1527,8 @@ def evaluate(
                 compared = replace(compared, settings={**compared.settings, "folder": f"{synthetic} synthetic faces"})
             return _put_out_comparison(compared, seen, report, overwrite, markdown, as_json)
         engine = LazyEngine(settings)()
-        elsewhere = (recover_on, LazyEngine(replace(settings, device=recover_on))()) if recover_on else None
-        alone = not quick or share[1] > 1 or elsewhere is not None
+        other_device = (recover_on, LazyEngine(replace(settings, device=recover_on))()) if recover_on else None
+        alone = not quick or share[1] > 1 or other_device is not None
         with _progress("photos", 0) as advance:
             found = measure(
                 engine,
@@ -1545,7 +1545,7 @@ def evaluate(
                 journal=journal,
                 part=share,
                 worker=None if alone else _worker(engine, settings, make_judges),
-                elsewhere=elsewhere,
+                other_device=other_device,
             )
     if sheet and pictures:
         _write_sheet(sheet, list(pictures.values()), COLUMNS, list(pictures), 256, overwrite)

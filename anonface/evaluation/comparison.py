@@ -1,8 +1,8 @@
-"""Several engines on the same photos, judged alike: this project's backends beside what people use today.
+"""Several engines on the same photos, judged alike: this project's backends and tools in common use.
 
-Every engine runs in a fresh process of its own, one after the other, so that seconds and memory are its own; all are
-judged by the same judges, in this process, by :func:`anonface.evaluation.trials.measure_photo`. What travels sealed in a
-photo is led back too, from real files, and compared with the original.
+Every engine runs in a fresh process of its own, one after the other, so seconds and memory are its own. The judges run
+in this process, by :func:`anonface.evaluation.trials.measure_photo`. Sealed originals are recovered from real files and
+compared with the original.
 """
 
 from __future__ import annotations
@@ -28,26 +28,28 @@ from anonface.errors import (
     WrongKeyError,
 )
 from anonface.evaluation import metrics
-from anonface.evaluation.judges import IDENTITIES, Judges, Original, Split, of_split, photos_of
+from anonface.evaluation.judges import Judges, Original, Selection, Split, select
+from anonface.evaluation.measurements import RIGHT, Measured, joined
 from anonface.evaluation.peers import PEERS
 from anonface.evaluation.published import COMMON, FIGURES, PAPERS, Published
-from anonface.evaluation.recognition import recognitions
+from anonface.evaluation.recognition import match_thresholds, recognitions
 from anonface.evaluation.remote import Facts, Remote
-from anonface.evaluation.report import Figure, Rate, Report, Threshold, strict_json
-from anonface.evaluation.run import match_thresholds
-from anonface.evaluation.summary import Summary, gathered
-from anonface.evaluation.trials import RIGHT, Engine, Measured, Plan, Result, evaluation_key, measure_photo
+from anonface.evaluation.report import Figure, Report, Threshold, strict_json
+from anonface.evaluation.similarity import distance
+from anonface.evaluation.summary import Summary
+from anonface.evaluation.trials import Engine, Plan, Result, evaluation_key, measure_photo
 from anonface.imagefile import read_photo
 from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]
 Tier = Literal["file", "face"]
+Gives = Literal["bytes", "pixels", "person", "nothing"]
 Show = Callable[[Original, str, Pixels], None]
-"""Told of a photo, under which heading a picture of it stands, and the picture."""
+"""Called with a photo, the heading of one picture of it, and that picture."""
 
-TIERS: tuple[Tier, ...] = ("file", "face")
+TIERS: dict[Tier, Gives] = {"file": "bytes", "face": "pixels"}
 PLACED = "anonymized, looked at where the face was"
-LED_BACK = "led back"
+RECOVERED = "recovered"
 
 
 class Files(Protocol):
@@ -62,14 +64,14 @@ class Files(Protocol):
 
 @dataclass(frozen=True)
 class ComparedEngine:
-    """An engine that takes part.
+    """An engine of the comparison.
 
     Attributes:
         name: of its row.
         make: makes it, in a process of its own; picklable.
-        describe: says what it is, there; picklable.
-        recovers: whether a key leads back; else it is never asked for that, and one key stands for all.
-        tiers: what is sealed in photos of its making, in rows of their own.
+        describe: facts about it, there; picklable.
+        recovers: whether a key recovers; else recovery is never tried, and one key stands for all.
+        tiers: what is sealed in photos of its making, each in a row of its own.
         needed: whether the comparison fails when it cannot be made; else it is left out and named.
     """
 
@@ -77,7 +79,7 @@ class ComparedEngine:
     make: Callable[[], Any]
     describe: Callable[[Any], Facts]
     recovers: bool = True
-    tiers: tuple[Tier, ...] = ()
+    tiers: Sequence[Tier] = ()
     needed: bool = False
 
 
@@ -87,17 +89,17 @@ class Row:
 
     Attributes:
         name: the engine's, with ``--seal`` and the tier where there is one.
-        about: what the engine is.
+        about: facts about the engine.
         gives: what the right key brings back: "bytes" of the file, "pixels" of the photo, the "person", or "nothing".
-        exact: of how many trials with the right key that was found to be so. Of a person: matched to the original.
-        tried: of how many.
-        memory: the most bytes that the engine's process held; the tiers of an engine share one process.
+        exact: trials with the right key that gave exactly that; of a person, matched to the original.
+        tried: trials with the right key.
+        memory: peak memory of the engine's process in bytes; the tiers of an engine share one process.
         report: all rates, figures and single measurements.
     """
 
     name: str
     about: Facts
-    gives: Literal["bytes", "pixels", "person", "nothing"]
+    gives: Gives
     exact: int
     tried: int
     memory: float
@@ -106,13 +108,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that a comparison found.
+    """Results of a comparison.
 
     Attributes:
         settings: what was run, printable values by name.
         thresholds: the distances that decide a match; tables use the first.
         rows: one an engine or tier, in the order asked for.
-        left_out: engines that could not be had, and why.
+        left_out: engines that are not available, and why.
         published: see :mod:`anonface.evaluation.published`.
     """
 
@@ -124,14 +126,14 @@ class Comparison:
 
 
 def chosen(text: str, backends: Sequence[str]) -> dict[str, str | None]:
-    """The names of a list as typed, each with the folder of weights behind "=", or None; "all" is every peer.
+    """Engines by name, each with its folder of weights or None; "all" means every peer.
 
     Args:
         text: "NAME[=FOLDER],...".
-        backends: this project's, which may be named too.
+        backends: names of this project's backends, which are allowed too.
 
     Raises:
-        UsageError: a name that there is not, or a peer with a folder.
+        UsageError: an unknown name, or a peer with a folder.
     """
     picked: dict[str, str | None] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
@@ -165,50 +167,44 @@ def compare(
     """Run every engine over the same photos.
 
     Args:
-        engines: one after the other.
+        engines: run one after the other.
         folder, limit, split, judges, originals: as in :func:`anonface.evaluation.run.evaluate`.
-        plan: keys and recoveries of engines that recover; attacks have no place here.
+        plan: keys and recoveries of engines that recover; its degradations are not tried.
         files: writes and reads sealed photos; without it tiers are left out.
-        left_out: engines that were found to be missing beforehand, and why.
-        progress: called with (photos done by all engines, photos in all, name of the engine at work).
-        show: called for each photo and engine with what the first key made of it, and with what came back.
+        left_out: engines known not to be available, and why.
+        progress: called with (photos done by all engines, photos in all, name of the running engine).
+        show: called for each photo and engine with the results under the first key.
 
     Raises:
         UsageError: nothing to measure.
-        AnonfaceError: an engine that is needed cannot be made.
+        AnonfaceError: a needed engine cannot be made.
     """
-    known = (folder / IDENTITIES).is_file()
-    if split != "all" and not known:
-        raise UsageError(f"split {split!r} needs {folder / IDENTITIES}", "columns: file,identity")
-    wanted = set(of_split(photos_of(folder), split)[:limit])
-    judged = [original for original in originals if original.file in wanted and original.look is not None]
-    if not judged:
-        raise UsageError(f"{judges.recognizer.name} finds no face on the photos chosen in {folder}")
-    thresholds = match_thresholds(judges.recognizer, originals, known)
-    ground = _Ground(judges, judged, originals if known else (), replace(plan, attacks=(), attack_keys=0), thresholds)
+    photos = select(folder, judges.recognizer, originals, split, limit)
+    thresholds = match_thresholds(judges.recognizer, originals, bool(photos.gallery))
+    runner = _Runner(judges, photos, replace(plan, attacks=(), attack_keys=0), thresholds, files, show)
     rows: list[Row] = []
     missing = dict(left_out or {})
-    for number, compared in enumerate(engines):
+    for number, engine in enumerate(engines):
 
-        def done(photos: int, before: int = number * len(judged), name: str = compared.name) -> None:
+        def done(count: int, before: int = number * len(photos.judged), name: str = engine.name) -> None:
             if progress:
-                progress(before + photos, len(judged) * len(engines), name)
+                progress(before + count, len(photos.judged) * len(engines), name)
 
         try:
-            rows += ground.run(compared, files, done, show)
+            rows += runner.run(engine, done)
         except (WeightsError, DeviceError, UsageError) as error:
-            if compared.needed:
+            if engine.needed:
                 raise
             hint = error.hint
-            if hint and "--model" in hint:  # which names those of --backend
-                hint = f"name its weights with --beside {compared.name}=FOLDER"
-            missing[compared.name] = error.message + (f": {hint}" if hint else "")
+            if hint and "--model" in hint:  # --model belongs to --backend
+                hint = f"name its weights with --beside {engine.name}=FOLDER"
+            missing[engine.name] = error.message + (f": {hint}" if hint else "")
     settings: dict[str, str | int | float | None] = {
         "date": datetime.date.today().isoformat(),
         "folder": str(folder),
-        "photos": len(wanted),
-        "photos judged": len(judged),
-        "people": len({original.identity for original in judged}) if known else None,
+        "photos": len(photos.chosen),
+        "photos judged": len(photos.judged),
+        "people": len({original.identity for original in photos.judged}) if photos.gallery else None,
         "split": split,
         "keys per photo, where there are keys": plan.keys,
         "keys per photo in recovery": min(plan.keys, plan.recover_keys or plan.keys),
@@ -220,119 +216,110 @@ def compare(
 
 
 @dataclass
-class _Ground:
-    """The ground on which all engines run: the same photos, judges, plan and thresholds."""
+class _Runner:
+    """What all engines have in common: photos, judges, plan and thresholds."""
 
     judges: Judges
-    photos: Sequence[Original]
-    gallery: Sequence[Original]
+    photos: Selection
     plan: Plan
     thresholds: Sequence[Threshold]
+    files: Files | None
+    show: Show | None
 
-    def run(
-        self, compared: ComparedEngine, files: Files | None, progress: Callable[[int], None], show: Show | None
-    ) -> Iterator[Row]:
+    def run(self, compared: ComparedEngine, progress: Callable[[int], None]) -> Iterator[Row]:
+        name = compared.name
         plan = self.plan if compared.recovers else replace(self.plan, keys=1, recover_keys=0)
-        plain, sealed = _Taken(), {tier: _Taken() for tier in compared.tiers if files}
+        plain: list[Measured] = []
+        sealed = {tier: _SealedTrials() for tier in compared.tiers if self.files}
         with (
-            Remote(compared.name, compared.make, compared.describe) as remote,
+            Remote(name, compared.make, compared.describe) as remote,
             tempfile.TemporaryDirectory(prefix="anonface-") as work,
         ):
-            self._warm(remote)
-            for done, original in enumerate(self.photos, start=1):
-                kept = _Kept(remote)
-                # a peer has no recover, and a plan without recoveries never asks for it
-                measured = self._tried(cast(Engine, kept), original, plan, compared.name, show)
-                plain.measured.append(_with_own_seconds(measured, kept.seconds))
-                for tier, taken in sealed.items():
-                    assert files
-                    engine = Sealed(cast(Engine, kept), files, original.file, tier, Path(work) / "sealed.png")
-                    measured = self._tried(engine, original, plan, f"{compared.name} --seal {tier}", show, False)
-                    taken.add(_with_networks(measured, plain.measured[-1]), engine)
+            self._warm_up(remote)
+            for done, original in enumerate(self.photos.judged, start=1):
+                cached = _Cached(remote)
+                # A peer has no recover; a plan without recoveries never calls it.
+                measured = self._measure(cast(Engine, cached), original, plan, name)
+                plain.append(_with_own_seconds(measured, cached.seconds))
+                for tier, trials in sealed.items():
+                    assert self.files
+                    engine = Sealed(cast(Engine, cached), self.files, original.file, tier, Path(work) / "sealed.png")
+                    measured = self._measure(engine, original, plan, f"{name} --seal {tier}", show_anonymized=False)
+                    trials.measured.append(_with_rendering_seconds(measured, plain[-1]))
+                    trials.exact += engine.exact
                 progress(done)
             memory, about = remote.peak(), remote.about
-        report = self._report(compared.name, plain.measured)
+        report = self._report(name, plain)
         right = report.rate(f"{RIGHT}: matched to the original") if compared.recovers else metrics.NOTHING
         matched = round(right.value * right.n) if right.n else 0
-        gives: Literal["person", "nothing"] = "person" if compared.recovers else "nothing"
-        yield Row(compared.name, about, gives, matched, right.n, memory, report)
-        for tier, taken in sealed.items():
-            what: Literal["bytes", "pixels"] = "bytes" if tier == "file" else "pixels"
-            name, report = f"{compared.name} --seal {tier}", self._report(compared.name, taken.measured)
-            yield Row(name, about, what, taken.exact, taken.tried, memory, report)
+        yield Row(name, about, "person" if compared.recovers else "nothing", matched, right.n, memory, report)
+        for tier, trials in sealed.items():
+            report, exact = self._report(name, trials.measured), trials.exact
+            yield Row(f"{name} --seal {tier}", about, TIERS[tier], sum(exact), len(exact), memory, report)
 
-    def _warm(self, engine: Remote) -> None:
-        """One call that is not counted: the first of a process loads and lays out what later ones find ready."""
-        first = self.photos[0]
+    def _warm_up(self, engine: Remote) -> None:
+        """One call that is not counted, since the first call of a process is slower."""
+        first = self.photos.judged[0]
+        key = evaluation_key(self.plan.seed_text, first.file.name, 0, "warm")
         with contextlib.suppress(NoFaceError):
-            engine.anonymize(
-                first.pixels(), evaluation_key(self.plan.seed_text, first.file.name, 0, "warm"), consistent=True
-            )
+            engine.anonymize(first.pixels(), key, consistent=True)
 
-    def _tried(
-        self, engine: Engine, original: Original, plan: Plan, name: str, show: Show | None, hidden: bool = True
+    def _measure(
+        self, engine: Engine, original: Original, plan: Plan, name: str, show_anonymized: bool = True
     ) -> Measured:
-        """All that the plan tries on one photo, and what is seen at the face's place whether a face is found or not."""
+        """The plan on one photo, and the distance at the face's place whether a face is found there or not."""
         placed: list[float] = []
 
         def look(original: Original, versions: list[Pixels]) -> None:
             placed.append(self._placed(original, versions[1]))
-            if show and hidden:
-                show(original, name, versions[1])
-            if show and len(versions) > 2:
-                show(original, f"{name}, {LED_BACK}", versions[2])
+            if self.show and show_anonymized:
+                self.show(original, name, versions[1])
+            if self.show and len(versions) > 2:
+                self.show(original, f"{name}, {RECOVERED}", versions[2])
 
-        measured = measure_photo(engine, self.judges, original, self.gallery, plan, show=look)
-        for distance in placed:
-            measured.add(PLACED, 0, distance)
+        measured = measure_photo(engine, self.judges, original, self.photos.gallery, plan, show=look)
+        for value in placed:
+            measured.add(PLACED, 0, value)
         return measured
 
-    def _placed(self, original: Original, hidden: Pixels) -> float:
-        """Distance to the original of what the recognizer makes of the face's place; NaN where it takes no place."""
+    def _placed(self, original: Original, anonymized: Pixels) -> float:
+        """Distance to the original at its face's place; NaN for a recognizer that cannot be told a place."""
         at = getattr(self.judges.recognizer, "at", None)
         if at is None or original.look is None:
             return float("nan")
-        return float(np.linalg.norm(at(hidden, original.look.box).embedding - original.look.embedding))
+        return distance(at(anonymized, original.look.box).embedding, original.look.embedding)
 
-    def _report(self, name: str, photos: Sequence[Measured]) -> Report:
-        samples = gathered(photos)
-        people = {original.file.name: original.identity for original in self.photos}
+    def _report(self, name: str, measured: Sequence[Measured]) -> Report:
+        samples, judged, known = joined(measured), self.photos.judged, bool(self.photos.gallery)
+        people = {original.file.name: original.identity for original in judged}
         summary = Summary(samples, people, self.thresholds)
         rates = summary.rates()
-        figures = summary.figures(self.photos[0].found, self.judges.classifiers, self.judges.distances)
+        figures = summary.figures(judged[0].found, self.judges.classifiers, self.judges.distances)
         placed = np.array([value for _, _, value in samples[PLACED]])
         if not np.isnan(placed).any():
-            who = [people[file] for file, _, _ in samples[PLACED]]
-            at = tuple(metrics.match_rate(placed, who, t.interval.value) for t in self.thresholds)
-            rates.append(Rate(f"{PLACED}: matched to the original", "lower", 0, at))
-            mean = metrics.clustered_mean(placed, who)
+            rates += summary.rate(f"{PLACED}: matched to the original", "lower", PLACED)
+            mean = metrics.clustered_mean(placed, [people[file] for file, _, _ in samples[PLACED]])
             figures.append(Figure(f"{PLACED}: mean distance", "higher", "distance", mean))
-        refused = {"refused": sum(photo.refused for photo in photos)}
+        refused = {"refused": sum(photo.refused for photo in measured)}
         further = recognitions(
-            self.judges.embedders, samples, people, self.gallery or self.photos, known=bool(self.gallery), backend=name
+            self.judges.embedders, samples, people, self.photos.gallery or judged, known=known, backend=name
         )
         return Report(refused, self.thresholds, rates, figures, samples, further)
 
 
 @dataclass
-class _Taken:
-    """What was measured of one row so far."""
+class _SealedTrials:
+    """Measurements of one tier, and whether each opening with the right key was exact."""
 
     measured: list[Measured] = field(default_factory=list)
-    exact: int = 0
-    tried: int = 0
-
-    def add(self, photo: Measured, engine: Sealed) -> None:
-        self.measured.append(photo)
-        self.exact += sum(engine.exact)
-        self.tried += len(engine.exact)
+    exact: list[bool] = field(default_factory=list)
 
 
-class _Kept:
-    """An engine that keeps what it made of one photo under each key, so that tiers need no second rendering.
+class _Cached:
+    """An engine that keeps its results for one photo by key, so that tiers need no second rendering.
 
     Attributes:
-        seconds: what each of its answers took a face, as "anonymize" and "recover", in order.
+        seconds: seconds a face of each call that gave a result, as "anonymize" and "recover", in order.
     """
 
     def __init__(self, engine: Remote) -> None:
@@ -340,19 +327,8 @@ class _Kept:
         self._made: dict[Key, Any] = {}
         self.seconds: dict[str, list[float]] = {}
 
-    def anonymize(
-        self,
-        pixels: Pixels,
-        key: Key,
-        *,
-        consistent: bool,
-        boxes: Sequence[object] = (),
-        kdf: None = None,
-        faces: str = "all",
-        faceless: bool = False,
-    ) -> Any:
-        """As the engine; what else :mod:`anonface.batch` says must be its defaults."""
-        assert (tuple(boxes), kdf, faces, faceless) == ((), None, "all", False)
+    def anonymize(self, pixels: Pixels, key: Key, *, consistent: bool, **_: object) -> Any:
+        """As the engine. :mod:`anonface.batch` gives further arguments, which have their defaults here."""
         if key not in self._made:
             self._made[key] = self._timed("anonymize", self._engine.anonymize(pixels, key, consistent=consistent))
         return self._made[key]
@@ -367,25 +343,25 @@ class _Kept:
 
 @dataclass(frozen=True)
 class _Opened:
-    """A photo that came out of its seal."""
+    """A photo recovered from its sealed original."""
 
     pixels: Pixels
     faces: Sequence[object]
 
 
 class Sealed:
-    """An engine of one photo that writes it with its sealed original, and leads back by opening that file.
+    """An engine for one photo that writes it with its sealed original, and recovers by opening that file.
 
     Args:
-        engine: makes the new faces.
+        engine: makes the synthetic faces.
         files: writes and reads.
         source: the photo's file.
         tier: what is sealed.
         target: where to write; a file there is replaced.
 
     Attributes:
-        exact: for each opening with the right key, whether the very original came back, byte for byte (``file``) or
-            pixel for pixel (``face``), out of the very picture that was judged.
+        exact: for each opening with the right key, whether the original came back byte for byte (``file``) or pixel
+            for pixel (``face``), from the very picture that was judged.
     """
 
     def __init__(self, engine: Engine, files: Files, source: Path, tier: Tier, target: Path) -> None:
@@ -395,16 +371,9 @@ class Sealed:
 
     def anonymize(self, pixels: Pixels, key: Key, *, consistent: bool) -> Result:
         self._key = key
+        given = {"engine": self._engine, "seal": self._tier, "consistent": consistent, "overwrite": True}
         with _refusals():
-            made: Result = self._files.anonymize(
-                self._source,
-                key,
-                self._target,
-                engine=self._engine,
-                seal=self._tier,
-                consistent=consistent,
-                overwrite=True,
-            )
+            made: Result = self._files.anonymize(self._source, key, self._target, **given)
         return made
 
     def recover(self, pixels: Pixels, key: Key, header: None) -> Result:
@@ -428,7 +397,7 @@ class Sealed:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """What files refuse (a wrong key, a photo that a tier cannot hold) counts in a trial as a face not found does."""
+    """Refusals of files (a wrong key, a photo that a tier cannot hold) count as a face that is not found."""
     try:
         yield
     except (WrongKeyError, ContainerError, UsageError, LimitError) as error:
@@ -440,18 +409,18 @@ def _pixels(file: Path) -> Pixels:
 
 
 def _with_own_seconds(measured: Measured, seconds: Mapping[str, Sequence[float]]) -> Measured:
-    """What an engine took itself, in place of what was waited for it: pixels take their time from process to process.
+    """Replace the seconds waited by the engine's own, without the transfer between processes.
 
-    A trial notes the seconds of every call that gave a result, in order, and so does :class:`_Kept`.
+    Both hold the calls that gave a result, in order.
     """
-    for what, taken in seconds.items():
+    for what, own in seconds.items():
         rows = measured.samples[what]
-        measured.samples[what] = [(key, own) for (key, _), own in zip(rows, taken, strict=True)]
+        measured.samples[what] = [(key, value) for (key, _), value in zip(rows, own, strict=True)]
     return measured
 
 
-def _with_networks(sealed: Measured, plain: Measured) -> Measured:
-    """Sealing comes after the networks, whose seconds were taken before: the row of a tier takes both."""
+def _with_rendering_seconds(sealed: Measured, plain: Measured) -> Measured:
+    """Add the seconds of the networks, which ran before, to those of sealing."""
     rendered = dict(plain.samples.get("anonymize", ()))
     rows = sealed.samples.get("anonymize", ())
     sealed.samples["anonymize"] = [(key, value + rendered.get(key, float("nan"))) for key, value in rows]

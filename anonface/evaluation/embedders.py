@@ -251,7 +251,7 @@ def chosen(text: str) -> tuple[str, ...]:
     return names
 
 
-def at_hand(names: Sequence[str]) -> tuple[list[Embedder], list[str]]:
+def available(names: Sequence[str]) -> tuple[list[Embedder], list[str]]:
     """Those of the named recognizers whose weights can be had, and the names of the others.
 
     Where a file is there and cannot be used, its name comes with the reason.

@@ -1,8 +1,7 @@
-"""Recovery that is told nothing of who it was: what then still looks like the person has leaked through attributes.
+"""Identity ablation: recovery without an identity code. What still looks like the person leaked through attributes.
 
-The keyed coordinates are set to zero, and the apparent sex, age and skin tone stay, which are public; or these as well
-are set to zero, which is no code of anybody's. Nothing pulls refinement towards or away from anybody either. What is
-left is all that the networks read from the anonymized photo besides identity.
+The keyed coordinates are set to zero. Apparent sex, age and skin tone, which are public, are kept, or set to zero as
+well. Refinement is not guided towards or away from any identity.
 """
 
 from __future__ import annotations
@@ -14,43 +13,41 @@ import torch
 from torch import Tensor
 
 from anonface.backends.ifadit import IFADIT
-from anonface.evaluation.trials import NO_CODE, NO_IDENTITY
+from anonface.evaluation.measurements import NO_CODE, NO_IDENTITY
 from anonface.models.sif import SIF, FlowKey, SIFParams
 from anonface.pipeline import Engine
 
 
 def ablations(engine: Engine) -> dict[str, Engine]:
-    """The same loaded networks in either way, by what an evaluation calls it; none for a backend without a code."""
-    found = (
-        (title, without_identity(engine, conditions)) for title, conditions in ((NO_IDENTITY, True), (NO_CODE, False))
-    )
-    return {title: mute for title, mute in found if mute}
+    """Both ablations of the same loaded networks, by the name of the measurement; none for a backend without a code."""
+    both = {NO_IDENTITY: without_identity(engine), NO_CODE: without_identity(engine, attributes=False)}
+    return {name: ablated for name, ablated in both.items() if ablated}
 
 
-def without_identity(engine: Engine, conditions: bool = True) -> Engine | None:
+def without_identity(engine: Engine, attributes: bool = True) -> Engine | None:
     """The same loaded networks, recovering without an identity code; None for a backend that has none.
 
     Args:
-        conditions: whether the apparent sex, age and skin tone stay.
+        attributes: whether to keep apparent sex, age and skin tone.
     """
     if not isinstance(engine.backend, IFADIT):
         return None
     backend = copy.copy(engine.backend)
     params = replace(backend.flow.params, blocks=0)
-    backend.flow = _Mute(params, params.kept if conditions else 0)
+    backend.flow = _FirstCoordinates(params, params.kept if attributes else 0)
     backend.compensates = False
     backend.restoration = replace(backend.restoration, identity=0.0, leave=0.0)
-    mute = copy.copy(engine)
-    mute.backend = backend
-    return mute
+    ablated = copy.copy(engine)
+    ablated.backend = backend
+    return ablated
 
 
-class _Mute(SIF):
-    """Brings back the first ``left`` coordinates alone, under any key."""
+class _FirstCoordinates(SIF):
+    """Its inverse keeps the first ``kept`` coordinates and sets the others to zero, under any key."""
 
-    def __init__(self, params: SIFParams, left: int) -> None:
+    def __init__(self, params: SIFParams, kept: int) -> None:
         super().__init__(params)
-        self.left = left
+        self.kept = kept
 
     def inverse(self, z: Tensor, key: FlowKey) -> Tensor:
-        return torch.cat([z[:, : self.left], torch.zeros_like(z[:, self.left :])], dim=1)
+        return torch.cat([z[:, : self.kept], torch.zeros_like(z[:, self.kept :])], dim=1)

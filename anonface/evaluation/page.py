@@ -12,8 +12,18 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anonface.evaluation.degradations import DEGRADATIONS
+from anonface.evaluation.measurements import (
+    ANONYMIZED,
+    NO_CODE,
+    NO_IDENTITY,
+    ONE_BIT,
+    RANDOM,
+    RIGHT,
+    TWO_KEYS,
+    after,
+    others,
+)
 from anonface.evaluation.report import Grid, Report, Threshold, grids
-from anonface.evaluation.trials import ANONYMIZED, NO_CODE, NO_IDENTITY, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, after, others
 
 Pixels = NDArray[np.uint8]
 

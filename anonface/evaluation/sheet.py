@@ -42,8 +42,8 @@ def versions(engine: Engine, pixels: Pixels, key: Key, second: Key) -> list[Pixe
     ]
 
 
-def beside(engines: Sequence[Engine], pixels: Pixels, key: Key) -> list[Pixels]:
-    """The photo, and what each engine makes of it under one key: anonymized, and recovered from the pixels alone.
+def compared(engines: Sequence[Engine], pixels: Pixels, key: Key) -> list[Pixels]:
+    """The photo, then for each engine the anonymized and the recovered photo under one key.
 
     Raises:
         NoFaceError: no face in the photo, or none found again in an anonymized version.

@@ -1,76 +1,77 @@
-"""How like a person a result is, by recognizers beside dlib's; see :mod:`anonface.evaluation.embedders`."""
+"""Distances of one photo's results to the original, to the person's other photos and to each other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.evaluation import metrics
 from anonface.evaluation.judges import Aligned, Judges, Original
+from anonface.evaluation.measurements import MAIN, Measured, by, others, rank_one
+from anonface.evaluation.recognizers import Look
 
 Embeddings = Mapping[str, NDArray[np.float64]]
-
-
-class Measurements(Protocol):
-    """What takes one distance: :class:`anonface.evaluation.trials.Measured`."""
-
-    def add(self, name: str, key: int, value: float) -> None: ...
-
-
-def by(name: str, recognizer: str) -> str:
-    """The name of a kind of distance as one recognizer measures it."""
-    return f"{name}, by {recognizer}"
+"""Embeddings of one face by recognizer, those of ``Judges.recognizer`` under MAIN."""
 
 
 class Similarity:
-    """The distances of one photo's results, by every recognizer that could embed the original.
+    """Measures by every recognizer that could embed the original.
 
     Args:
         gallery: photos whose people are known, this one among them or not.
-        measured: takes the distances; NaN where a result shows no face with clear landmarks.
+        measured: takes the distances; NaN where a result shows no face.
     """
 
-    def __init__(self, judges: Judges, original: Original, gallery: Sequence[Original], measured: Measurements) -> None:
-        self._judges, self._original, self._measured = judges, original, measured
-        self._others: list[Embeddings] = [
-            other.embeddings for other in gallery if other.identity == original.identity and other.file != original.file
-        ]
+    def __init__(self, judges: Judges, original: Original, gallery: Sequence[Original], measured: Measured) -> None:
+        self._judges, self._identity, self._measured = judges, original.identity, measured
+        self._original = _of_original(original)
+        rest = [other for other in gallery if other.file != original.file]
+        self._others = [_of_original(other) for other in rest if other.identity == original.identity]
+        seen = [(other.look.embedding, other.identity) for other in rest if other.look]
+        self._gallery, self._people = np.array([e for e, _ in seen]), [identity for _, identity in seen]
+        self._compare_others("original", 0, self._original, self._original)
 
-    def of_original(self, others: str) -> None:
-        """The original against the person's other photos, called ``others``: the scale of the rows below."""
-        self._against_others(others, 0, self._original.embeddings)
+    def embeddings(self, look: Look | None, aligned: Aligned | None) -> Embeddings:
+        """Embeddings of a result's face; without those of recognizers that cannot find it."""
+        further = self._judges.embeddings(aligned) if len(self._original) > 1 else {}
+        return further if look is None else {MAIN: look.embedding, **further}
 
-    def of(self, aligned: Aligned | None, name: str, number: int, others: str | None = None) -> Embeddings:
-        """A result's face under key ``number`` against the original and, where that has a name, the person's other
-        photos.
+    def to_original(self, name: str, number: int, seen: Embeddings) -> None:
+        """A result's face under key ``number`` against the original and the person's other photos."""
+        for recognizer, own in self._original.items():
+            self._measured.add(by(name, recognizer), number, distance(own, seen.get(recognizer)))
+        self._compare_others(name, number, seen, self._original)
 
-        Returns:
-            Its embeddings; none where no face was found.
-        """
-        original = self._original
-        if not original.embeddings:
-            return {}
-        seen = self._judges.embeddings(aligned)
-        for recognizer, own in original.embeddings.items():
-            self._measured.add(by(name, recognizer), number, _distance(own, seen.get(recognizer)))
-        if others:
-            self._against_others(others, number, seen)
-        return seen
+    def by_main(self, name: str, number: int, look: Look | None, with_others: bool = False) -> None:
+        """The same by ``Judges.recognizer`` alone, the other photos only on demand."""
+        seen = {} if look is None else {MAIN: look.embedding}
+        self._measured.add(name, number, distance(self._original[MAIN], seen.get(MAIN)))
+        if with_others:
+            self._compare_others(name, number, seen, (MAIN,))
 
     def between(self, a: Embeddings, b: Embeddings, name: str, number: int) -> None:
         """One result against another."""
-        for recognizer in self._original.embeddings:
-            self._measured.add(by(name, recognizer), number, _distance(a.get(recognizer), b.get(recognizer)))
+        for recognizer in self._original:
+            self._measured.add(by(name, recognizer), number, distance(a.get(recognizer), b.get(recognizer)))
 
-    def _against_others(self, name: str, number: int, seen: Embeddings) -> None:
-        for recognizer in self._original.embeddings:
+    def _compare_others(self, name: str, number: int, seen: Embeddings, recognizers: Collection[str]) -> None:
+        for recognizer in recognizers:
             for other in self._others:
                 if recognizer in other:
-                    distance = _distance(other[recognizer], seen.get(recognizer))
-                    self._measured.add(by(name, recognizer), number, distance)
+                    value = distance(other[recognizer], seen.get(recognizer))
+                    self._measured.add(by(others(name), recognizer), number, value)
+        if any(MAIN in other for other in self._others):
+            hit = MAIN in seen and metrics.nearest_is(seen[MAIN], self._gallery, self._people, self._identity)
+            self._measured.add(rank_one(name), number, hit)
 
 
-def _distance(a: NDArray[np.float64] | None, b: NDArray[np.float64] | None) -> float:
+def distance(a: NDArray[np.float64] | None, b: NDArray[np.float64] | None) -> float:
+    """Euclidean distance of two embeddings; NaN where one of them is missing."""
     return float("nan") if a is None or b is None else float(np.linalg.norm(a - b))
+
+
+def _of_original(original: Original) -> Embeddings:
+    look = {} if original.look is None else {MAIN: original.look.embedding}
+    return look | dict(original.embeddings)

@@ -1,4 +1,4 @@
-"""A second process beside this one: two engines with half the threads each do more in a minute than one with all."""
+"""A second process that shares the work: two engines with half the threads each are faster than one with all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ import torch
 from anonface.errors import AnonfaceError
 from anonface.evaluation.identity_ablation import ablations
 from anonface.evaluation.judges import Judges, Original
-from anonface.evaluation.trials import Measured, Pixels, Plan, Show, measure_photo
+from anonface.evaluation.measurements import Measured
+from anonface.evaluation.trials import Pixels, Plan, Show, measure_photo
 
 
 @dataclass(frozen=True)
 class Worker:
-    """What a second process is told; it must survive pickling.
+    """How the second process makes its own engine and judges; picklable.
 
     Attributes:
         engine: makes the same engine as this process has.
@@ -32,72 +33,73 @@ class Worker:
 
     def measure_photos(
         self,
-        tried: Callable[[Original], Measured],
+        measure: Callable[[Original], Measured],
         photos: Sequence[Original],
         gallery: Sequence[Original],
         plan: Plan,
-        mute: bool,
+        ablated: bool,
         show: Show | None = None,
     ) -> Iterator[Measured]:
-        """Every photo's measurements: every second one by the other process, the others by ``tried``, in this one.
+        """Measure every second photo in the other process, the others in this one.
 
-        What the other process does not finish, whatever ends it, is done here.
+        Photos that the other process does not finish are measured in this one.
 
         Args:
-            mute: whether to recover without an identity code as well.
-            show: called, in this process, with what the photos of the other one look like.
+            measure: measures one photo in this process.
+            ablated: whether to recover without an identity code as well.
+            show: called in this process, for photos of both.
         """
         threads, spawn = torch.get_num_threads(), get_context("spawn")
         share = max(1, threads // 2)
-        here, there = spawn.Pipe(duplex=False)
-        told = (self, there, photos[1::2], gallery, plan, mute, show is not None, share)
-        other = spawn.Process(target=_measure, args=told, daemon=True)
-        other.start()
-        there.close()
+        receiver, sender = spawn.Pipe(duplex=False)
+        arguments = (self, sender, photos[1::2], gallery, plan, ablated, show is not None, share)
+        process = spawn.Process(target=_work, args=arguments, daemon=True)
+        process.start()
+        sender.close()
         torch.set_num_threads(share)
         left = {original.file.name: original for original in photos[1::2]}
         try:
             for original in photos[::2]:
-                yield tried(original)
-                yield from _received(here, left, show, wait=False)
-            yield from _received(here, left, show, wait=True)
-            yield from map(tried, left.values())
+                yield measure(original)
+                yield from _received(receiver, left, show, wait=False)
+            yield from _received(receiver, left, show, wait=True)
+            yield from map(measure, left.values())
         finally:
-            other.terminate()
-            other.join()
+            process.terminate()
+            process.join()
             torch.set_num_threads(threads)
 
 
-def _received(end: Connection, left: dict[str, Original], show: Show | None, wait: bool) -> Iterator[Measured]:
-    """What has been sent by now, or all until the other end is closed; it is ``left`` no more."""
+def _received(receiver: Connection, left: dict[str, Original], show: Show | None, wait: bool) -> Iterator[Measured]:
+    """What was sent so far, or until the sender closes; it is removed from ``left``."""
     with contextlib.suppress(EOFError, OSError):
-        while wait or end.poll():
-            measured, versions = end.recv()
+        while wait or receiver.poll():
+            measured, versions = receiver.recv()
             original = left.pop(measured.file)
             if show and versions:
                 show(original, versions)
             yield measured
 
 
-def _measure(
+def _work(
     worker: Worker,
-    end: Connection,
+    sender: Connection,
     photos: Sequence[Original],
     gallery: Sequence[Original],
     plan: Plan,
-    mute: bool,
+    ablated: bool,
     shown: bool,
     threads: int,
 ) -> None:
-    """The second process: it ends when nobody listens any more, and leaves it to the first to say what went wrong."""
+    """The second process. Errors end it silently: the first process meets them again on the photos left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     with contextlib.suppress(AnonfaceError, OSError):
         engine = worker.engine()
-        silent = ablations(engine) if mute else {}
+        ablated_engines = ablations(engine) if ablated else {}
         judges = worker.judges()
         for original in photos:
             seen: list[list[Pixels]] = []
             keep: Show | None = (lambda _, versions, seen=seen: seen.append(versions)) if shown else None
-            measured = measure_photo(engine, judges, original, gallery, plan, silent, keep)
-            end.send((measured, seen[0] if seen else None))
+            measured = measure_photo(engine, judges, original, gallery, plan, ablated_engines, keep)
+            sender.send((measured, seen[0] if seen else None))

@@ -17,8 +17,9 @@ from anonface.evaluation.audit.finding import allowed, counted, luck, matched, s
 from anonface.evaluation.audit.low_bits import carried
 from anonface.evaluation.audit.marks import MARK, marked
 from anonface.evaluation.audit.subject import Sizes, choose
+from anonface.evaluation.measurements import NO_IDENTITY
 from anonface.evaluation.run import evaluate
-from anonface.evaluation.trials import NO_IDENTITY, Plan
+from anonface.evaluation.trials import Plan
 
 
 @pytest.fixture(scope="module")

@@ -169,7 +169,7 @@ def test_a_peer_is_never_asked_to_lead_back(found):
     assert (row.gives, row.exact, row.tried) == ("nothing", 0, 0)
     assert "recover" not in row.report.samples and len(row.report.samples["anonymized"]) == 4
     assert [shown[column] for column in shown if "key" in column] == ["–", "–", "nothing"]
-    assert shown["s a face to lead back ↓"] == "–" and float(shown["peak memory, MB ↓"]) > 10
+    assert shown["s a face to recover ↓"] == "–" and float(shown["peak memory, MB ↓"]) > 10
 
 
 def test_every_call_has_its_seconds(found):
@@ -246,17 +246,17 @@ def test_what_is_told_on_the_way(found):
     first = [(heading, picture.mean()) for name, heading, picture in found.shown if name == "00.png"]
     assert [heading for heading, _ in first] == [
         "hiding",
-        "hiding, led back",
-        "hiding --seal file, led back",
-        "hiding --seal face, led back",
+        "hiding, recovered",
+        "hiding --seal file, recovered",
+        "hiding --seal face, recovered",
         "perfect",
-        "perfect, led back",
+        "perfect, recovered",
         "returning",
         "blackening",
     ]
     means = dict(first)
     assert means["blackening"] == 0
-    assert means["returning"] == means["perfect, led back"] == means["hiding --seal file, led back"] == 80
+    assert means["returning"] == means["perfect, recovered"] == means["hiding --seal file, recovered"] == 80
 
 
 def test_photos_that_cannot_be_compared(ground, tmp_path):

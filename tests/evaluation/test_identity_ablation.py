@@ -3,7 +3,7 @@ import torch
 from skimage import data
 
 from anonface.evaluation.identity_ablation import ablations, without_identity
-from anonface.evaluation.trials import NO_CODE, NO_IDENTITY
+from anonface.evaluation.measurements import NO_CODE, NO_IDENTITY
 from anonface.keys import Key
 from anonface.models.identity import KEPT
 from anonface.pipeline import Engine

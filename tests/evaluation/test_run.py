@@ -9,11 +9,12 @@ from PIL import Image, ImageFilter
 from skimage import data
 
 from anonface.errors import ImageError, NoFaceError, UsageError
-from anonface.evaluation import run, trials
+from anonface.evaluation import measurements, recognition, run, trials
 from anonface.evaluation.degradations import DEGRADATIONS
 from anonface.evaluation.judges import Judges, look_at_originals
+from anonface.evaluation.measurements import NO_CODE, NO_IDENTITY
 from anonface.evaluation.run import evaluate
-from anonface.evaluation.trials import NO_CODE, NO_IDENTITY, Plan, evaluation_key, one_bit_off
+from anonface.evaluation.trials import Plan, evaluation_key, one_bit_off
 from anonface.faces import align
 from anonface.keys import Key
 
@@ -311,7 +312,7 @@ class Counting(Perfect):
 
 def timeless(report):
     samples = {name: rows for name, rows in report.samples.items() if name not in ("anonymize", "recover")}
-    return repr((samples, [row for row in report.rates if not row.title.startswith(trials.TWO_PEOPLE)]))
+    return repr((samples, [row for row in report.rates if not row.title.startswith(measurements.TWO_PEOPLE)]))
 
 
 def test_a_killed_evaluation_goes_on_where_it_was(folder, judges, tmp_path_factory):
@@ -420,7 +421,7 @@ def test_without_identities(folder, judges):
         Untouched(), folder, Plan(1), judges=judges, progress=lambda done, total: calls.append((done, total))
     )
     assert calls == [(n, 8) for n in range(1, 9)]
-    assert [t.interval.value for t in report.thresholds[1:]] == list(run.FAR_THRESHOLDS.values())
+    assert [t.interval.value for t in report.thresholds[1:]] == list(recognition.FAR_THRESHOLDS.values())
     assert "rank 1" in report.settings["left out, no identities.csv"]
     assert not [row for row in report.rates if "other photos" in row.title]
     with pytest.raises(UsageError, match="identities"):
@@ -429,12 +430,12 @@ def test_without_identities(folder, judges):
 
 def test_another_device_recovers_what_this_one_hid(folder, judges):
     here, there = Perfect(), Perfect()
-    report = evaluate(here, folder, Plan(2), judges=judges, elsewhere=("cuda:7", there))
+    report = evaluate(here, folder, Plan(2), judges=judges, other_device=("cuda:7", there))
     assert report.settings["recovered on, too"] == "cuda:7"
     # the other device has not seen what lay under the paint, and returns it
     assert report.rate("right key, from pixels, recovered on cuda:7").value < 0.5
     there.seen = here.seen
-    report = evaluate(here, folder, Plan(2), judges=judges, elsewhere=("cuda:7", there))
+    report = evaluate(here, folder, Plan(2), judges=judges, other_device=("cuda:7", there))
     assert report.rate("right key, from pixels, recovered on cuda:7").value == 1.0
 
 
@@ -473,7 +474,7 @@ def test_sets_of_faces_are_compared(tmp_path: Path, real_judges):
     assert same.figure("anonymized: perceptual distance").value == 0 < other.figure("anonymized: perceptual").value
     few = evaluate(Untouched(), tmp_path, Plan(1), limit=2, judges=real_judges)
     assert not [row for row in few.figures if "KID" in row.title]
-    assert few.settings[run.GROSS].startswith("untold")
+    assert few.settings[run.GROSS].startswith("not known")
 
 
 def test_unusable_folders(folder, judges, tmp_path_factory):
