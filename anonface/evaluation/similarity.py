@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from anonface.evaluation import metrics
 from anonface.evaluation.judges import Aligned, Judges, Original
-from anonface.evaluation.measurements import MAIN, Measured, by, others, rank_one
+from anonface.evaluation.measurements import ANONYMIZED, MAIN, RIGHT, Measured, by, others, rank_one
 from anonface.evaluation.recognizers import Look
 
 Embeddings = Mapping[str, NDArray[np.float64]]
@@ -42,7 +42,7 @@ class Similarity:
         """A result's face under key ``number`` against the original and the person's other photos."""
         for recognizer, own in self._original.items():
             self._measured.add(by(name, recognizer), number, distance(own, seen.get(recognizer)))
-        self._compare_others(name, number, seen, self._original)
+        self._compare_others(name, number, seen, self._original if name in (ANONYMIZED, RIGHT) else (MAIN,))
 
     def by_main(self, name: str, number: int, look: Look | None, with_others: bool = False) -> None:
         """The same by ``Judges.recognizer`` alone, the other photos only on demand."""
