@@ -1,7 +1,6 @@
-"""What happens to an anonymized photo on its way: saved again, made smaller, cut, lightened, sent by a messenger.
+"""Degradations of an anonymized photo before recovery: compression, resizing, cropping, brightness, noise.
 
-Every attack is a pure function of pixels (and of a seed, where it draws something). None of them knows the key: they
-are what recovery from pixels has to live with.
+Each is a pure function of pixels, and of a seed where it draws noise.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ Box = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Degradation:
-    """One thing that may happen to a photo.
+    """One change of a photo.
 
     Attributes:
         title: for the report.
         change: pixels [H, W, 3] and a seed -> new pixels; does not change its argument.
-        cut: share of the width and of the height that is lost at each side.
-        scale: new side over old side, after cutting.
+        cut: share of the width and of the height cropped at each side.
+        scale: new side over old side, after cropping.
     """
 
     title: str
@@ -42,17 +41,17 @@ class Degradation:
         return self.change(pixels, seed)
 
     def moved(self, box: ArrayLike, shape: Sequence[int]) -> Box:
-        """Where a box (x, y, w, h) of a photo of that (H, W, ...) lies afterwards."""
+        """The place, afterwards, of a box (x, y, w, h) of a photo of shape (H, W, ...)."""
         x, y, w, h = np.asarray(box, dtype=np.float64)
         left, top = round(self.cut * shape[1]), round(self.cut * shape[0])
         return np.array([x - left, y - top, w, h]) * self.scale
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """The attacks that a comma-separated list names, each once; "none" names none.
+    """Names of a comma-separated list, each once; "none" gives none.
 
     Raises:
-        UsageError: there is no such attack.
+        UsageError: an unknown name.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if names == ("none",):
@@ -64,7 +63,7 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def _saved(pixels: Pixels, format: str, **options: Any) -> Pixels:
-    """Through a file of that format, by Pillow: imagefile's writer is made to lose as little as possible."""
+    """Written and read by Pillow, since ``imagefile`` writes with as little loss as possible."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, format, **options)
     with Image.open(file) as image:
@@ -100,24 +99,25 @@ def _noisy(deviation: float, pixels: Pixels, seed: int) -> Pixels:
 
 
 def _sent(first: int, second: int, pixels: Pixels, seed: int) -> Pixels:
-    """Compressed by the sender's phone, and once more on the way."""
+    """Compressed by the sender's phone and again by the messenger."""
     return _jpeg(second, _jpeg(first, pixels, seed), seed)
 
 
 def _screenshot(pixels: Pixels, seed: int) -> Pixels:
-    """Shown smaller than it is, sharpened by the viewer, and kept without loss."""
+    """Resized and sharpened by the viewer, then saved without loss."""
     height, width = (max(1, round(side * SCREEN)) for side in pixels.shape[:2])
     shown = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
     return np.array(shown.filter(ImageFilter.UnsharpMask(radius=1, percent=40, threshold=0)))
 
 
 def _in_company(pixels: Pixels, seed: int) -> Pixels:
-    """Beside its mirror image, so that recovery has two faces to render at once."""
+    """Joined with its mirror image, so that two faces are recovered at once."""
     return np.concatenate([pixels, pixels[:, ::-1]], axis=1)
 
 
 SCREEN = 0.85  # of a photo's side, on a screen
 
+# JPEGs have halved colour (4:2:0), as cameras and messengers write them.
 DEGRADATIONS: dict[str, Degradation] = {
     **{f"jpeg{q}": Degradation(f"JPEG {q}", partial(_jpeg, q)) for q in (95, 90, 85, 70, 50)},
     "webp80": Degradation("WebP 80", partial(_webp, 80)),
@@ -131,4 +131,3 @@ DEGRADATIONS: dict[str, Degradation] = {
     "screenshot": Degradation("a screenshot at 85 %", _screenshot, scale=SCREEN),
     "company": Degradation("being set beside its mirror image", _in_company),
 }
-"""All JPEGs with halved colour (4:2:0), as cameras and messengers write them."""

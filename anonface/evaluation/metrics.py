@@ -1,4 +1,4 @@
-"""Numbers made of distances: match rates, thresholds, person-clustered intervals, landmark shifts. Pure numpy.
+"""Match rates, thresholds, person-clustered intervals and landmark shifts. Pure numpy.
 
 Conventions. A *distance* is Euclidean between two embeddings, and two faces *match* when it is below the threshold.
 NaN stands for "no face was found to measure". A *cluster* is a person: photos of one person are not independent, so

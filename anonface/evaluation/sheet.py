@@ -56,7 +56,7 @@ def compared(engines: Sequence[Engine], pixels: Pixels, key: Key) -> list[Pixels
 
 
 def around(pixels: Pixels, box: ArrayLike, reach: float = 2.0) -> Pixels:
-    """The square around a face, ``reach`` times the longer side of its (x, y, w, h), cut at the photo's border."""
+    """The square around a face (x, y, w, h), ``reach`` times its longer side, cropped at the photo's border."""
     x, y, w, h = (float(v) for v in np.asarray(box, dtype=np.float64))
     half = reach * max(w, h) / 2
     height, width = pixels.shape[:2]
