@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from anonface.batch import Anonymizing, Direction, Job, Outcome, Recovering
     from anonface.container import Header
     from anonface.download import Progress
-    from anonface.evaluation.aside import Aside
-    from anonface.evaluation.beside import Comparison
+    from anonface.evaluation.comparison import Comparison
     from anonface.evaluation.judges import Judges
     from anonface.evaluation.report import Grid
     from anonface.evaluation.trials import Plan
+    from anonface.evaluation.worker_process import Worker
     from anonface.journal import Journal, Terms
     from anonface.keys import Argon2, Key
     from anonface.paths import Input, Spared
@@ -1425,7 +1425,7 @@ def compare(
     effort = _effort(refine, quality)
     if output.suffix.lower() != ".png":
         raise UsageError(f"the sheet {output} must be a .png")
-    from anonface.evaluation.sheet import COLUMNS, beside, versions
+    from anonface.evaluation.sheet import COLUMNS, compared, versions
     from anonface.keys import Key
     from anonface.paths import Input, Output, check_target, refuse_conflicts
 
@@ -1453,7 +1453,7 @@ def compare(
                 if rivals is None:
                     pictures = versions(engine(), opened.pixels, key, second)
                 else:
-                    pictures = beside([engine(), *(other() for other in others.values())], opened.pixels, key)
+                    pictures = compared([engine(), *(other() for other in others.values())], opened.pixels, key)
                 rows.append([_thumbnail(made, cell) for made in pictures])
                 shown.append(photo)
             except (ImageError, NoFaceError, LimitError) as error:
@@ -1474,7 +1474,7 @@ def _backends_beside(settings: EngineSettings, rivals: str | None) -> dict[str, 
     if rivals is None:
         return {}
     from anonface.backends.base import BACKENDS
-    from anonface.evaluation.beside import chosen
+    from anonface.evaluation.comparison import chosen
 
     others: dict[str, LazyEngine] = {}
     for name, folder in chosen(rivals, list(BACKENDS)).items():
@@ -1659,10 +1659,10 @@ def evaluate(
         raise UsageError(f"{str(folder)!r} {what}; photos lie in a folder", "for example: evaluate album")
     from anonface.evaluation import embedders
     from anonface.evaluation import report as reports
-    from anonface.evaluation.attacks import chosen
     from anonface.evaluation.cache import Cache
+    from anonface.evaluation.degradations import chosen
+    from anonface.evaluation.identity_ablation import ablations
     from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
-    from anonface.evaluation.mute import mutes
     from anonface.evaluation.page import COLUMNS, page
     from anonface.evaluation.run import evaluate as measure
     from anonface.evaluation.sheet import around
@@ -1710,14 +1710,14 @@ def evaluate(
                 compared = replace(compared, settings={**compared.settings, "folder": f"{synthetic} synthetic faces"})
             return _put_out_comparison(compared, seen, report, overwrite, markdown, as_json)
         engine = LazyEngine(settings)()
-        elsewhere = (recover_on, LazyEngine(replace(settings, device=recover_on))()) if recover_on else None
-        alone = not quick or share[1] > 1 or elsewhere is not None
+        other_device = (recover_on, LazyEngine(replace(settings, device=recover_on))()) if recover_on else None
+        alone = not quick or share[1] > 1 or other_device is not None
         with _progress("photos", 0) as advance:
             found = measure(
                 engine,
                 photos,
                 plan,
-                mutes=mutes(engine),
+                ablations=ablations(engine),
                 limit=limit,
                 split=split,
                 judges=judges,
@@ -1727,8 +1727,8 @@ def evaluate(
                 about=_described(engine, detector) | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
                 journal=journal,
                 part=share,
-                aside=None if alone else _aside(engine, settings, make_judges),
-                elsewhere=elsewhere,
+                worker=None if alone else _worker(engine, settings, make_judges),
+                other_device=other_device,
             )
     if sheet and pictures:
         _write_sheet(sheet, list(pictures.values()), COLUMNS, list(pictures), 256, overwrite)
@@ -1764,7 +1764,7 @@ def _print_tables(grids: Iterable[Grid]) -> None:
 
 def _rivals(beside: str) -> dict[str, str | None]:
     from anonface.backends.base import BACKENDS
-    from anonface.evaluation.beside import chosen
+    from anonface.evaluation.comparison import chosen
 
     return chosen(beside, list(BACKENDS))
 
@@ -1780,7 +1780,7 @@ def _compared(
     """The comparison of the chosen backend, what it seals, and its rivals; and pictures by photo and heading."""
     from anonface import batch
     from anonface.evaluation import peers
-    from anonface.evaluation.beside import TIERS, Contender, compare
+    from anonface.evaluation.comparison import TIERS, ComparedEngine, compare
     from anonface.evaluation.judges import Original
     from anonface.evaluation.page import PICTURED
     from anonface.evaluation.sheet import around
@@ -1796,8 +1796,8 @@ def _compared(
         shown[heading] = _thumbnail(around(picture, original.box), 256)
 
     described = partial(_described_there, detector=settings.detector)
-    contenders = [
-        Contender(settings.backend, _making_engine(settings), described, tiers=TIERS, needed=True),
+    compared_engines = [
+        ComparedEngine(settings.backend, _making_engine(settings), described, tiers=TIERS, needed=True),
     ]
     left_out: dict[str, str] = {}
     for name, folder in rivals.items():
@@ -1805,16 +1805,16 @@ def _compared(
             if lack := peers.absence(name):
                 left_out[name] = lack
             else:
-                contenders.append(Contender(name, peers.PEERS[name].make, peers.describe, recovers=False))
+                compared_engines.append(ComparedEngine(name, peers.PEERS[name].make, peers.describe, recovers=False))
         elif name != settings.backend:
             own: Own = {"model": folder} if folder else {}
             rival = replace(settings, backend=name, refine=None, own=own)
-            contenders.append(Contender(name, _making_engine(rival), described))
+            compared_engines.append(ComparedEngine(name, _making_engine(rival), described))
     if settings.backend == "ifadit":
         _fetch_missing()
     with _progress("photos", 0) as advance:
         found = compare(
-            contenders,
+            compared_engines,
             photos,
             plan,
             files=batch,
@@ -1847,19 +1847,19 @@ def _put_out_comparison(
     markdown: bool,
     as_json: bool,
 ) -> None:
-    from anonface.evaluation import beside_tables
-    from anonface.evaluation.beside import to_json
+    from anonface.evaluation import comparison_tables
+    from anonface.evaluation.comparison import to_json
 
     for name, why in found.left_out.items():
         _say(f"anonface: {name} is left out: {why}")
     if report:
-        _write_page(report, beside_tables.page(found, pictures), to_json(found), overwrite)
+        _write_page(report, comparison_tables.page(found, pictures), to_json(found), overwrite)
     if as_json:
         print(to_json(found))
     elif markdown:
-        print(beside_tables.markdown(found))
+        print(comparison_tables.markdown(found))
     else:
-        _print_tables(beside_tables.grids(found, narrow=True))
+        _print_tables(comparison_tables.grids(found, narrow=True))
 
 
 @app.command(short_help="Attack the anonymization of photos.")
@@ -1951,15 +1951,15 @@ def _part(text: str) -> tuple[int, int]:
     return number, of
 
 
-def _aside(engine: Engine, settings: EngineSettings, judges: Callable[[], Judges]) -> Aside | None:
+def _worker(engine: Engine, settings: EngineSettings, judges: Callable[[], Judges]) -> Worker | None:
     """A second process for the evaluation, where this one's engine has several cores to share."""
     import torch
 
-    from anonface.evaluation.aside import Aside
+    from anonface.evaluation.worker_process import Worker
 
     if not engine.device_name.startswith("cpu") or torch.get_num_threads() < 2:
         return None
-    return Aside(_making_engine(settings), judges)
+    return Worker(_making_engine(settings), judges)
 
 
 def _described(engine: Engine, detector: str) -> dict[str, str | int | float]:

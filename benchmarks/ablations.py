@@ -36,8 +36,9 @@ from anonface.backends.ifadit import IFADIT
 from anonface.backends.latent_editing import EDITORS, LatentEditingBackend
 from anonface.backends.looks import shrink
 from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
+from anonface.evaluation.measurements import ANONYMIZED, LANDMARKS, RANDOM, RIGHT, TWO_KEYS, in_the_face
 from anonface.evaluation.run import evaluate
-from anonface.evaluation.trials import ANONYMIZED, LANDMARKS, RANDOM, RIGHT, TWO_KEYS, Plan, in_the_face
+from anonface.evaluation.trials import Plan
 from anonface.keys import FaceKey
 from anonface.models.attribute_encoder import IdentityCompensation
 from anonface.models.identity import IdentityEncoder

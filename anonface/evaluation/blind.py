@@ -1,7 +1,7 @@
-"""A blind test of how natural anonymized faces look: sheets on which untouched and altered faces stand mixed.
+"""A blind test of naturalness, on sheets of untouched and altered faces.
 
-A judge who knows nothing of the program says of each numbered face whether it is a photo or altered, how sure they are
-(50 to 100), and how natural it looks (1 to 5). Which is which stands in a key file that the judge does not see.
+A judge who does not know the program says of each numbered face: photo or altered, confidence (50 to 100), and
+naturalness (1 to 5). A key file, which the judge does not see, has the answers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from anonface.evaluation.metrics import wilson
 Pixels = NDArray[np.uint8]
 
 CELL, ACROSS, DOWN = 380, 3, 2  # px of a face's square; faces on a sheet
-CHANGED = 6  # grey levels, blurred, from which a pixel differs plainly
+CHANGED = 6  # grey levels; blurred differences above are visible
 ROOM = 0.85  # half a face's square, in sides of the changed region
-JPEG = 92  # quality through which both kinds go
-BROKEN = 2  # the highest score of a face that is plainly broken
+JPEG = 92  # quality of both kinds
+BROKEN = 2  # highest naturalness of a broken face
 INSTRUCTIONS = """You are a photo editor with a keen eye. Look at the sheets in this folder, and at nothing else.
 Each shows up to six numbered portraits. Some are untouched photos. In others the face, and only the face, was replaced
 by a program. You do not know how many, and it need not be half.
@@ -35,7 +35,7 @@ to 5 (a press photo). Write your answers as one JSON object: {"1": ["photo", 90,
 
 @dataclass(frozen=True)
 class Face:
-    """One numbered face: which photo it comes from, whether it was altered, and its square, uint8 [CELL, CELL, 3]."""
+    """One numbered face: name of its photo, whether it was altered, and its square, uint8 [CELL, CELL, 3]."""
 
     name: str
     altered: bool
@@ -44,14 +44,14 @@ class Face:
 
 @dataclass(frozen=True)
 class Score:
-    """What judges said of one kind of faces.
+    """Judgements on one kind of faces.
 
     Attributes:
-        faces: how many.
-        passed: how many were taken for photos.
+        faces: number of them.
+        passed: number taken for photos.
         interval: 95 % Wilson interval of their share.
         mean: mean score of naturalness, NaN without any.
-        broken: how many have a score of BROKEN or less.
+        broken: number with a score of BROKEN or less.
     """
 
     faces: int
@@ -62,7 +62,7 @@ class Score:
 
 
 def face(name: str, original: Pixels, altered: Pixels, rng: np.random.Generator) -> Face | None:
-    """Either version of a photo's most changed face, drawn by lot; None where the two do not differ plainly.
+    """A photo's most changed face, altered or not at random; None where the versions do not differ visibly.
 
     Args:
         name: of the photo, for the key file.

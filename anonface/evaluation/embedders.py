@@ -1,11 +1,10 @@
-"""Further judges of identity, beside dlib's: networks that embed the aligned face.
+"""Further recognizers: networks that embed the aligned face.
 
-dlib's recognizer finds and aligns faces for itself. These take the face as :mod:`anonface.evaluation.judges` has found
-it, an FFHQ-aligned crop with its landmarks, and cut from it what each network was made for. All distances are Euclidean
-between embeddings of unit length (0..2), whatever a publication measures in; its thresholds are restated so.
+They take an FFHQ-aligned crop with its landmarks from :mod:`anonface.evaluation.judges`, and crop it as each network
+needs. All distances are Euclidean between embeddings of unit length (0..2), and published thresholds are restated so.
 
-Channels, ranges and cuts of the networks that a registry carries are those that recognise best among photos of real
-people; docs/evaluation.md has the figures. The others follow what their authors feed them.
+Channels, ranges and crops of the networks from registries are those that recognize best on photos of real people; see
+docs/evaluation.md. The others follow their authors.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ Cut = Callable[[Pixels, Points], Pixels]
 Run = Callable[[Pixels], Vector]
 
 ARCFACE_SIDE = 112  # px
-# The box of a 256-px crop, (top, left, side), that pSp, iFADIT and this project's encoder show to their recognizers.
+# The box (top, left, side) of a 256-px crop that pSp, iFADIT and this project's encoder give to their recognizers.
 ENCODER_BOX = (35, 32, 188)
-# Where MTCNN's box lies, as shares of the 468 points' extent: left, top, width, height; the mean over 174 photos.
+# MTCNN's box (left, top, width, height) relative to the extent of the 468 points; mean over 174 photos.
 MTCNN_BOX = (0.020, -0.130, 0.956, 1.137)
 FACENET_SIDE, FACENET_MARGIN = 160, 14  # px; facenet-pytorch's own evaluation on LFW
 
@@ -54,14 +53,14 @@ class Embedder:
 
     Attributes:
         name: its name here and in weights.toml.
-        seen_by_loss: whether a loss of this project used the network, or what it was distilled into, be it in training
-            or when a new face is refined.
-        cut: an FFHQ-aligned face, uint8 [256, 256, 3] RGB, and its landmarks [468, 2] in crop pixels, to what the
-            network looks at, uint8 [s, s, 3] RGB.
-        run: that to an embedding [d].
-        limits: published decision thresholds, as (what is known of it, Euclidean distance of unit embeddings).
+        seen_by_loss: whether a loss of this project, in training or refinement, used the network or one distilled from
+            it.
+        cut: from an FFHQ-aligned face, uint8 [256, 256, 3] RGB, and its landmarks [468, 2] in crop pixels, to the
+            network's input, uint8 [s, s, 3] RGB.
+        run: from that input to an embedding [d].
+        limits: published decision thresholds, as (source, Euclidean distance of unit embeddings).
         seen_by_authors_of: backends whose networks their authors trained against this recognizer.
-        digest: tells its numbers from others of the same name.
+        digest: of the weights.
     """
 
     name: str
@@ -78,16 +77,16 @@ class Embedder:
         return embedding / np.linalg.norm(embedding)
 
     def seen(self, backend: object) -> bool:
-        """Whether a loss saw it that trained the networks of that backend."""
+        """Whether a loss that trained the networks of that backend used it."""
         return self.seen_by_loss or backend in self.seen_by_authors_of
 
 
-# --- What a network looks at -----------------------------------------------------------------------------------------
+# --- Inputs of the networks ------------------------------------------------------------------------------------------
 
 
 def five_point_face(crop: Pixels, mesh: Points) -> Pixels:
-    """The 112-px face of ArcFace and its kin, five points laid on ARCFACE_POINTS as well as turn and size allow."""
-    fine = 2  # samples a pixel along each axis, against aliasing
+    """The 112-px input of ArcFace: five points on ARCFACE_POINTS by a similarity transform."""
+    fine = 2  # samples a pixel along each axis
     matrix = align.index_matrix(align.similarity(align.five_points(mesh), align.ARCFACE_POINTS * fine))
     size = (ARCFACE_SIDE * fine, ARCFACE_SIDE * fine)
     warped = cv2.warpAffine(crop, matrix, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
@@ -95,13 +94,13 @@ def five_point_face(crop: Pixels, mesh: Points) -> Pixels:
 
 
 def boxed_face(crop: Pixels, mesh: Points) -> Pixels:
-    """The fixed box of the aligned crop that encoders of identity are shown, at 112 px."""
+    """ENCODER_BOX of the aligned crop, at 112 px."""
     top, left, side = ENCODER_BOX
     return _resized(crop[top : top + side, left : left + side], ARCFACE_SIDE)
 
 
 def mtcnn_face(crop: Pixels, mesh: Points) -> Pixels:
-    """What facenet-pytorch cuts out: MTCNN's box with a margin, brought to 160 px without regard to its shape."""
+    """The input of facenet-pytorch: MTCNN's box with a margin, stretched to 160 px."""
     low, extent = mesh.min(0), np.ptp(mesh, axis=0)
     start, size = low + extent * MTCNN_BOX[:2], extent * MTCNN_BOX[2:]
     margin = size * FACENET_MARGIN / (FACENET_SIDE - FACENET_MARGIN)
@@ -157,23 +156,9 @@ def _read_onnx(name: str) -> cv2.dnn.Net:
         raise UsageError("this OpenCV cannot read it", "pip install -U opencv-python") from error
 
 
-def _arcface_mobile() -> Embedder:
-    run = _in_torch(Graph(weights.graph("arcface-mobile")))
-    return _embedder("arcface-mobile", five_point_face, run, seen_by_loss=True)
-
-
-def _teacher_a() -> Embedder:
-    run = _in_torch(Graph(weights.graph("teacher-a")))
-    return _embedder("teacher-a", five_point_face, run, seen_by_loss=True)
-
-
-def _teacher_b() -> Embedder:
-    run = _in_torch(Graph(weights.graph("teacher-b")), middle=0, scale=1)
-    return _embedder("teacher-b", boxed_face, run, seen_by_loss=True)
-
-
-def _ir_se50() -> Embedder:
-    return _arcface("ir-se50", IRSE50())
+def _from_graph(name: str, cut: Cut = five_point_face, middle: float = 127.5, scale: float = 127.5) -> Embedder:
+    run = _in_torch(Graph(weights.graph(name)), middle, scale)
+    return _embedder(name, cut, run, seen_by_loss=True)
 
 
 def _facexlib_arcface() -> Embedder:
@@ -185,7 +170,7 @@ def _facexlib_arcface() -> Embedder:
 
 
 def _arcface(name: str, network: nn.Module) -> Embedder:
-    # its authors' training and validation data hold blue first
+    # Its authors' data have channels BGR.
     weights.load(network, name)
     run = _in_torch(network, bgr=True)
     return _embedder(name, five_point_face, run, limits=ARCFACE_LIMITS, seen_by_authors_of=ARCFACE_USERS)
@@ -194,7 +179,7 @@ def _arcface(name: str, network: nn.Module) -> Embedder:
 def _adaface(name: str, stages: Stages) -> Embedder:
     network = AdaFace(AdaFaceParams(stages))
     state = weights.tensors(name)
-    # the file is a whole training run's; what is not the network's has another prefix
+    # The file is a whole training run; only keys with this prefix belong to the network.
     own = {key.removeprefix("model."): value for key, value in state.items() if not key.startswith("head.")}
     weights.fit(network, own, source=weights.entry(name).file)
     return _embedder(name, five_point_face, _in_torch(network, bgr=True))
@@ -224,22 +209,22 @@ def _embedder(
 EMBEDDERS: dict[str, Callable[[], Embedder]] = {
     "sface": _sface,
     "edgeface": _edgeface,
-    "ir-se50": _ir_se50,
+    "ir-se50": lambda: _arcface("ir-se50", IRSE50()),
     "facexlib-arcface": _facexlib_arcface,
     "adaface": lambda: _adaface("adaface", IR_101),
     "adaface-ir50": lambda: _adaface("adaface-ir50", IR_50),
     "facenet": _facenet,
-    "arcface-mobile": _arcface_mobile,
-    "teacher-a": _teacher_a,
-    "teacher-b": _teacher_b,
+    "arcface-mobile": lambda: _from_graph("arcface-mobile"),
+    "teacher-a": lambda: _from_graph("teacher-a"),
+    "teacher-b": lambda: _from_graph("teacher-b", boxed_face, middle=0, scale=1),
 }
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """The recognizers that a comma-separated list names, each once; "all" names all, "none" none.
+    """Names of a comma-separated list, each once; "all" gives all, "none" none.
 
     Raises:
-        UsageError: there is no such recognizer.
+        UsageError: an unknown name.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if names in (("none",), ("all",)):
@@ -251,10 +236,10 @@ def chosen(text: str) -> tuple[str, ...]:
     return names
 
 
-def at_hand(names: Sequence[str]) -> tuple[list[Embedder], list[str]]:
-    """Those of the named recognizers whose weights can be had, and the names of the others.
+def available(names: Sequence[str]) -> tuple[list[Embedder], list[str]]:
+    """The named recognizers whose weights are available, and the names of the others.
 
-    Where a file is there and cannot be used, its name comes with the reason.
+    A file that is there and cannot be used is named with the reason.
     """
     found, absent = [], []
     for name in names:

@@ -1,15 +1,15 @@
-"""How near a picture of a face is to another, pixel by pixel, within the face alone."""
+"""PSNR, SSIM and skin tone difference between two pictures, within the face alone."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_PSNR = 100.0  # dB, said of equal pixels too
+MOST_PSNR = 100.0  # dB, also of equal pixels
 
 
 def psnr(a: NDArray[np.uint8], b: NDArray[np.uint8], where: NDArray[np.bool_]) -> float:
-    """Peak signal-to-noise ratio in dB over the pixels [H, W, 3] that ``where`` [H, W] names; NaN where it names none.
+    """Peak signal-to-noise ratio in dB over the pixels [H, W, 3] of mask ``where`` [H, W]; NaN for an empty mask.
 
     10 log10(255^2 / MSE), at most ``MOST_PSNR``, so that means stay finite.
     """
@@ -20,10 +20,9 @@ def psnr(a: NDArray[np.uint8], b: NDArray[np.uint8], where: NDArray[np.bool_]) -
 
 
 def ssim(a: NDArray[np.uint8], b: NDArray[np.uint8], where: NDArray[np.bool_]) -> float:
-    """Structural similarity (Wang et al. 2004: Gaussian windows of deviation 1.5), each channel alone, as the mean of
-    its map over the pixels that ``where`` names; NaN where it names none.
-    """
-    from skimage.metrics import structural_similarity  # of the extra `evaluation`; contact sheets do without
+    """Structural similarity (Wang et al. 2004, Gaussian windows of sigma 1.5) by channel, averaged over the mask; NaN
+    for an empty mask."""
+    from skimage.metrics import structural_similarity  # of the extra `evaluation`, which contact sheets do not need
 
     if not where.any():
         return float("nan")
@@ -34,8 +33,7 @@ def ssim(a: NDArray[np.uint8], b: NDArray[np.uint8], where: NDArray[np.bool_]) -
 
 
 def tone(a: NDArray[np.uint8], b: NDArray[np.uint8], where: NDArray[np.bool_]) -> float:
-    """Difference of the mean colours of the pixels that ``where`` names, by CIEDE2000; about 2 is just seen; NaN where
-    it names none."""
+    """CIEDE2000 between the mean colours within the mask (about 2 is just visible); NaN for an empty mask."""
     from skimage.color import deltaE_ciede2000, rgb2lab
 
     if not where.any():

@@ -1,9 +1,8 @@
-"""What was measured so far, so that an evaluation goes on where it was killed, and several can share the work.
+"""Measurements so far, so that a killed evaluation continues and several processes can share the work.
 
-A journal is a file of JSON lines: one that says how is measured, and one for each photo that is finished. Lines are
-added whole, so several processes may write to one file; and since a journal says for itself what it is of, two of the
-same kind are joined by putting one behind the other. It holds names of files, distances, shares and seconds: no
-pictures, no embeddings, no keys.
+A journal is a file of JSON lines: one with the settings, and one for each finished photo. Lines are added whole, so
+several processes may write to one file. Journals with the same settings are joined by concatenation. A journal holds
+names of files, distances, shares and seconds: no pictures, no embeddings, no keys.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from anonface.errors import OutputError, UsageError
-from anonface.evaluation.trials import Measured
+from anonface.evaluation.measurements import Measured
 
 Settings = Mapping[str, Any]
 
@@ -25,8 +24,8 @@ class Journal:
     """The measurements of one evaluation.
 
     Args:
-        file: where they lie; None keeps them in memory.
-        settings: all that a measurement depends on, as JSON has it.
+        file: None keeps measurements in memory.
+        settings: everything that a measurement depends on, as JSON values.
 
     Raises:
         UsageError: the file is no journal, or of an evaluation with other settings.
@@ -38,11 +37,11 @@ class Journal:
         self.settings = json.loads(json.dumps(settings))
         self._measured: dict[str, Measured] = {}
         if file and not self._read():
-            self._append({"settings": self.settings})
+            append_line(file, json.dumps({"settings": self.settings}), f"the journal {file}")
             self._read()  # another process may have begun at the same moment
 
     def measured(self) -> dict[str, Measured]:
-        """What is finished, by the photo's name; by other processes too."""
+        """Finished photos by name, those of other processes included."""
         self._read()
         return self._measured
 
@@ -52,10 +51,12 @@ class Journal:
             name: [[key, None if math.isnan(value) else value] for key, value in rows]
             for name, rows in photo.samples.items()
         }
-        self._append({"file": photo.file, "refused": photo.refused, "samples": samples})
+        if self.file:
+            entry = {"file": photo.file, "refused": photo.refused, "samples": samples}
+            append_line(self.file, json.dumps(entry, allow_nan=False), f"the journal {self.file}")
 
     def _read(self) -> bool:
-        """Take in the file's lines, and say whether its settings are among them; one cut short by a kill is none."""
+        """Read the file; returns whether it has the settings. A line cut short by a kill is passed over."""
         if self.file is None or not self.file.exists():
             return False
         try:
@@ -86,21 +87,27 @@ class Journal:
                     "name a new file, or measure as before",
                 )
 
-    def _append(self, entry: Mapping[str, Any]) -> None:
-        """Add a line in one write, after the end of one that a kill cut short, and see it onto the disk."""
-        if self.file is None:
-            return
-        line = json.dumps(entry, allow_nan=False).encode() + b"\n"
-        try:
-            with os.fdopen(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b", buffering=0) as file:
-                size = file.seek(0, os.SEEK_END)
-                if size:
-                    file.seek(size - 1)
-                    line = line if file.read(1) == b"\n" else b"\n" + line
-                file.write(line)
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise OutputError(f"the journal {self.file} cannot be written: {error.strerror}") from error
+
+def append_line(file: Path, line: str, name: str) -> None:
+    """Add a line in one write, on a line of its own even after one that a kill cut short, and flush it to the disk.
+
+    Args:
+        file: made, readable by its owner alone, when it is not there.
+        name: of the file, in messages.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    data = line.encode() + b"\n"
+    try:
+        with os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b", buffering=0) as end:
+            if size := end.seek(0, os.SEEK_END):
+                end.seek(size - 1)
+                data = data if end.read(1) == b"\n" else b"\n" + data
+            end.write(data)
+            os.fsync(end.fileno())
+    except OSError as error:
+        raise OutputError(f"{name} cannot be written: {error.strerror}") from error
 
 
 def _photo(entry: Mapping[str, Any]) -> Measured:

@@ -1,4 +1,4 @@
-"""Who judges, and what they saw of the photos before anything was done to them."""
+"""The judges of an evaluation, and their readings of the untouched photos."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import csv
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anonface.errors import ImageError, UsageError, WeightsError
-from anonface.evaluation.beholders import BEHOLDERS, Beholder, Impression
-from anonface.evaluation.embedders import Embedder, at_hand
-from anonface.evaluation.perception import Distance, MobileNet, distances
+from anonface.evaluation.attribute_classifiers import CLASSIFIERS, AttributeClassifier, Impression
+from anonface.evaluation.embedders import Embedder, available
+from anonface.evaluation.perception import MobileNet, PictureDistance, available_distances
 from anonface.evaluation.recognizers import Detection, Dlib, Look, Mtcnn, Recognizer, choose
 from anonface.evaluation.utility import Expression, Gaze
 from anonface.faces import align, parse
-from anonface.faces.detect import build_detector
+from anonface.faces.detect import Face, build_detector
 from anonface.images import read_photo
 
 Pixels = NDArray[np.uint8]
 Split = Literal["all", "even", "odd"]
 Progress = Callable[[int, int], None]
+Boxed = TypeVar("Boxed", Face, Detection)
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 IDENTITIES = "identities.csv"
@@ -32,11 +33,11 @@ CROP = 256  # px
 
 @dataclass(frozen=True)
 class Aligned:
-    """A face as FFHQ aligns it.
+    """A face in FFHQ's alignment.
 
     Attributes:
         crop: uint8 [CROP, CROP, 3].
-        quad: [4, 2], where it was cut from the photo; see :mod:`anonface.faces.align`.
+        quad: [4, 2], corners of the crop in the photo; see :mod:`anonface.faces.align`.
         mesh: [468, 2] landmarks in crop coordinates.
     """
 
@@ -46,8 +47,8 @@ class Aligned:
 
 
 @dataclass(frozen=True)
-class Bearing:
-    """How a face looks back, from judges that may be missing.
+class FacialState:
+    """Gaze and expression of a face; None where the judge is missing.
 
     Attributes:
         gaze: [2, 2], see :class:`anonface.evaluation.utility.Gaze`.
@@ -60,18 +61,18 @@ class Bearing:
 
 @dataclass(frozen=True)
 class Original:
-    """One photo before anything was done to it.
+    """One untouched photo and the judges' readings of it.
 
     Attributes:
         file: path of the photo.
         identity: the person's name in identities.csv, or the file's own name where there is none.
-        box: (x, y, w, h) of the main face: the largest that YuNet sees, else the judge's largest; None without both.
-        look: what the judge saw there, or None.
-        found: where each detector sees that face, or None.
+        box: (x, y, w, h) of the main face: the largest that YuNet finds, else the recognizer's; None without both.
+        look: the recognizer's reading of that face, or None.
+        found: that face by detector, None where the detector misses it.
         aligned: the face in its aligned square, or None where it has no clear landmarks.
-        impressions: what each beholder reads in it, by name.
-        bearing: its gaze and expression.
-        embeddings: what each further recognizer makes of it, by name: unit vectors [d].
+        impressions: apparent sex and age, by classifier.
+        state: gaze and expression.
+        embeddings: unit vectors [d], by further recognizer.
     """
 
     file: Path
@@ -81,7 +82,7 @@ class Original:
     found: Mapping[str, Detection | None]
     aligned: Aligned | None
     impressions: Mapping[str, Impression]
-    bearing: Bearing = Bearing()
+    state: FacialState = FacialState()
     embeddings: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     def pixels(self) -> Pixels:
@@ -89,44 +90,46 @@ class Original:
 
 
 class Judges:
-    """The recognizer, the detectors, the beholders and whoever compares pictures, loaded once.
+    """Recognizers, detectors, attribute classifiers and picture distances, loaded once.
 
     Args:
         recognizer: dlib's by default.
-        beholders: by default all whose weights can be had; the others are named in ``absent``.
-        embedders: names of further recognizers (``embedders.EMBEDDERS``); those whose weights cannot be had are named
-            in ``absent`` too.
+        classifiers: by default all whose weights are available.
+        embedders: names of further recognizers (``embedders.EMBEDDERS``).
+
+    Attributes:
+        absent: names of judges whose weights are not available.
     """
 
-    distances: Sequence[Distance] = ()
+    distances: Sequence[PictureDistance] = ()
     gaze: Gaze | None = None
     expression: Expression | None = None
-
     embedders: Sequence[Embedder] = ()
 
     def __init__(
         self,
         recognizer: Recognizer | None = None,
-        beholders: Sequence[Beholder] | None = None,
+        classifiers: Sequence[AttributeClassifier] | None = None,
         embedders: Sequence[str] = (),
     ) -> None:
         self.recognizer: Recognizer = recognizer or Dlib()
         self.absent: list[str] = []
-        self.beholders = self._all_beholders() if beholders is None else list(beholders)
-        self.gaze, self.expression = self._at_hand(Gaze), self._at_hand(Expression)
-        self.distances, without = distances()
-        self.embedders, missing = at_hand(embedders)
+        known = filter(None, map(self._loaded, CLASSIFIERS)) if classifiers is None else classifiers
+        self.classifiers: list[AttributeClassifier] = list(known)
+        self.gaze, self.expression = self._loaded(Gaze), self._loaded(Expression)
+        self.distances, without = available_distances()
+        self.embedders, missing = available(embedders)
         self.absent += [*without, *missing]
         self._yunet = build_detector("yunet")
         self._mtcnn = Mtcnn()
 
     def names(self) -> list[str]:
-        """Everybody whose word a measurement may be."""
-        judges = (self.recognizer, *self.beholders, self.gaze, self.expression, *self.distances)
+        """Names of all judges that measurements depend on."""
+        judges = (self.recognizer, *self.classifiers, self.gaze, self.expression, *self.distances)
         return [judge.name for judge in judges if judge]
 
     def original(self, file: Path, identity: str) -> Original:
-        """Look at a photo: its main face, its embedding, and who finds it."""
+        """Read one photo."""
         rgb = read_photo(file.read_bytes(), name=str(file)).pixels
         box = choose(self._yunet_boxes(rgb), None)
         look = self.recognizer.look(rgb, box)
@@ -134,16 +137,13 @@ class Judges:
             box = look.box
         aligned = self.aligned(rgb, box)
         found, read, embedded = self.found(rgb, box, look), self.impressions(aligned), self.embeddings(aligned)
-        return Original(file, identity, box, look, found, aligned, read, self.bearing(aligned), embedded)
+        return Original(file, identity, box, look, found, aligned, read, self.state(aligned), embedded)
 
     def aligned(self, rgb: Pixels, box: NDArray[np.float64] | None) -> Aligned | None:
-        """The face at ``box``, found and aligned anew; None where there is none or its landmarks are not clear."""
-        faces = self._yunet.detect(rgb)
-        boxes = np.array([face.box for face in faces], dtype=np.float64).reshape(-1, 4)
-        best = None if box is None else choose(boxes, box)
-        if best is None:
+        """The face at ``box``, detected and aligned anew; None where no face with clear landmarks is there."""
+        face = None if box is None else _nearest(self._yunet.detect(rgb), box)
+        if face is None:
             return None
-        face = faces[int(np.argmax((boxes == best).all(1)))]
         mesh = align.mesh468(rgb, face)
         if align.obstacle(face, mesh, rgb.shape):
             return None
@@ -152,34 +152,32 @@ class Judges:
         return Aligned(align.crop(rgb, quad, CROP), quad, points)
 
     def area(self, aligned: Aligned) -> NDArray[np.bool_]:
-        """Where the face is, [CROP, CROP], by the trained parser: without hair, neck and what hides it."""
+        """Mask [CROP, CROP] of the face by the trained parser, without hair, neck and occluders."""
         return parse.face_mask(aligned.crop, aligned.mesh, CROP) > 0.5
 
     def impressions(self, aligned: Aligned | None) -> dict[str, Impression]:
-        """What every beholder reads in a face; empty where there is none."""
-        return {} if aligned is None else {beholder.name: beholder.read(aligned.crop) for beholder in self.beholders}
+        """Apparent sex and age by classifier; empty without a face."""
+        return {} if aligned is None else {each.name: each.read(aligned.crop) for each in self.classifiers}
 
     def embeddings(self, aligned: Aligned | None) -> dict[str, NDArray[np.float64]]:
-        """What every further recognizer makes of a face; empty where there is none."""
+        """Embeddings by further recognizer; empty without a face."""
         return {} if aligned is None else {e.name: e.embed(aligned.crop, aligned.mesh) for e in self.embedders}
 
-    def bearing(self, aligned: Aligned | None) -> Bearing:
-        """Where a face looks, and its expression."""
+    def state(self, aligned: Aligned | None) -> FacialState:
         if aligned is None:
-            return Bearing()
-        gaze, expression = self.gaze, self.expression
-        return Bearing(
-            None if gaze is None else gaze.read(aligned.crop, aligned.mesh),
-            None if expression is None else expression.read(aligned.crop),
+            return FacialState()
+        return FacialState(
+            self.gaze.read(aligned.crop, aligned.mesh) if self.gaze else None,
+            self.expression.read(aligned.crop) if self.expression else None,
         )
 
     def features(self, crop: Pixels) -> NDArray[np.float32] | None:
-        """What sets of aligned faces are compared by; None where nobody is at hand who sees it."""
-        seers = [distance for distance in self.distances if isinstance(distance, MobileNet)]
-        return seers[0].features(crop) if seers else None
+        """Features by which sets of aligned faces are compared; None without MobileNet."""
+        networks = (distance for distance in self.distances if isinstance(distance, MobileNet))
+        return next((network.features(crop) for network in networks), None)
 
     def found(self, rgb: Pixels, box: NDArray[np.float64] | None, look: Look | None) -> dict[str, Detection | None]:
-        """Where detectors see a face at ``box``; the recognizer's own detector has already answered with ``look``."""
+        """The face at ``box`` by detector; ``look`` is the answer of the recognizer's own detector."""
         seen: dict[str, Detection | None] = dict.fromkeys(("YuNet", "MTCNN", self.recognizer.name))
         if box is not None:
             seen["YuNet"] = _nearest([Detection(b) for b in self._yunet_boxes(rgb)], box)
@@ -188,11 +186,8 @@ class Judges:
             seen[self.recognizer.name] = Detection(look.box)
         return seen
 
-    def _all_beholders(self) -> list[Beholder]:
-        return [beholder for make in BEHOLDERS if (beholder := self._at_hand(make))]
-
-    def _at_hand(self, make: type[Any]) -> Any:
-        """A judge, or None if its weights cannot be had."""
+    def _loaded(self, make: type[Any]) -> Any:
+        """A judge, or None if its weights are not available."""
         try:
             return make()
         except WeightsError:
@@ -203,9 +198,9 @@ class Judges:
         return np.array([face.box for face in self._yunet.detect(rgb)], dtype=np.float64).reshape(-1, 4)
 
 
-def _nearest(faces: Sequence[Detection], box: NDArray[np.float64]) -> Detection | None:
-    """The one that best overlaps a box; see :func:`choose`."""
-    boxes = np.array([face.box for face in faces]).reshape(-1, 4)
+def _nearest(faces: Sequence[Boxed], box: NDArray[np.float64]) -> Boxed | None:
+    """The face that best overlaps a box; see :func:`choose`."""
+    boxes = np.array([face.box for face in faces], dtype=np.float64).reshape(-1, 4)
     best = choose(boxes, box)
     return None if best is None else faces[int(np.argmax((boxes == best).all(1)))]
 
@@ -218,14 +213,14 @@ def look_at_originals(
     progress: Progress | None = None,
     look: Callable[[Path, str], Original] | None = None,
 ) -> list[Original]:
-    """Look at every photo of a folder once; hand the list to several evaluations to spare them the work.
+    """Read every photo of a folder; several evaluations can share the list.
 
     Args:
         folder: see :func:`photos_of`.
         judges: made here when not given.
-        only: look at these photos alone; what is said of other photos of a person, and thresholds, is then of them.
+        only: the photos to read; thresholds and other photos of a person then come from these alone.
         progress: called with (photos done, photos in all).
-        look: takes the judges' place, a cache's for instance.
+        look: used in place of ``judges.original``, for instance of a cache.
 
     Raises:
         UsageError: no photo there, or an identities.csv that does not name every photo.
@@ -249,9 +244,9 @@ def look_at_originals(
 
 
 def photos_of(folder: Path) -> dict[Path, str]:
-    """Who is on each photo of a folder (JPEG, PNG, WebP, told by suffix), sorted by name; subfolders are left alone.
+    """The person on each photo of a folder (JPEG, PNG, WebP by suffix, no subfolders), sorted by name.
 
-    An optional ``identities.csv`` with the columns ``file,identity`` says it; without one, every photo is a person.
+    An optional ``identities.csv`` with the columns ``file,identity`` names people. Without it every photo is a person.
 
     Raises:
         UsageError: no photo there, or an identities.csv that does not name every photo.
@@ -266,11 +261,45 @@ def photos_of(folder: Path) -> dict[Path, str]:
 
 
 def of_split(photos: Mapping[Path, str], split: Split) -> list[Path]:
-    """The photos of people of even or odd rank in the sorted identities, or all; see :func:`photos_of`."""
+    """The photos of people of even or odd rank among the sorted identities, or all; see :func:`photos_of`."""
     if split == "all":
         return list(photos)
     kept = set(sorted(set(photos.values()))[split == "odd" :: 2])
     return [file for file, identity in photos.items() if identity in kept]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The photos of a folder that an evaluation uses.
+
+    Attributes:
+        chosen: photos of the split, up to the limit.
+        judged: those of them in which the recognizer finds a face; at least one.
+        gallery: all photos of the folder if identities.csv names people, else none.
+    """
+
+    chosen: Sequence[Original]
+    judged: Sequence[Original]
+    gallery: Sequence[Original]
+
+
+def select(
+    folder: Path, recognizer: Recognizer, originals: Sequence[Original], split: Split, limit: int | None
+) -> Selection:
+    """Choose photos by split and limit.
+
+    Raises:
+        UsageError: a split without identities.csv, or no face on the chosen photos.
+    """
+    known = (folder / IDENTITIES).is_file()
+    if split != "all" and not known:
+        raise UsageError(f"split {split!r} needs {folder / IDENTITIES}", "columns: file,identity")
+    files = set(of_split(photos_of(folder), split)[:limit])
+    chosen = [original for original in originals if original.file in files]
+    judged = [original for original in chosen if original.look is not None]
+    if not judged:
+        raise UsageError(f"{recognizer.name} finds no face on the photos chosen in {folder}")
+    return Selection(chosen, judged, originals if known else ())
 
 
 def _identities(file: Path, photos: Sequence[Path]) -> dict[str, str]:

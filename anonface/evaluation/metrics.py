@@ -1,4 +1,4 @@
-"""Numbers made of distances: match rates, thresholds, person-clustered intervals, landmark shifts. Pure numpy.
+"""Match rates, thresholds, person-clustered intervals and landmark shifts. Pure numpy.
 
 Conventions. A *distance* is Euclidean between two embeddings, and two faces *match* when it is below the threshold.
 NaN stands for "no face was found to measure". A *cluster* is a person: photos of one person are not independent, so
@@ -33,6 +33,11 @@ class Interval:
     low: float
     high: float
     n: int
+
+
+def fixed(value: float) -> Interval:
+    """A number that was not measured here."""
+    return Interval(value, value, value, 0)
 
 
 NOTHING = Interval(float("nan"), float("nan"), float("nan"), 0)
@@ -105,15 +110,6 @@ def clustered_ratio(above: ArrayLike, below: ArrayLike, clusters: Sequence[str],
     ratios = ratios[~np.isnan(ratios)]
     low, high = _bounds(ratios) if ratios.size else (float("nan"), float("nan"))
     return Interval(float(value), low, high, a.size)
-
-
-def threshold_at_far(distances: ArrayLike, far: float) -> float:
-    """Largest threshold at which at most the share ``far`` of impostor distances lies strictly below it.
-
-    With k = floor(far * n) accepted impostors it is the (k+1)-th smallest distance.
-    """
-    d = np.sort(np.asarray(distances, dtype=np.float64))
-    return _weighted_threshold(d, np.ones(d.size), far)
 
 
 def impostor_threshold(
@@ -192,6 +188,11 @@ def nearest_is(embedding: ArrayLike, gallery: ArrayLike, identities: Sequence[st
     return identities[int(np.argmin(distances))] == identity
 
 
+def likeness(a: Floats, b: Floats) -> float:
+    """Similarity of two embeddings: their negative Euclidean distance."""
+    return -float(np.linalg.norm(a - b))
+
+
 def _per_cluster(values: Floats, clusters: Sequence[str] | NDArray) -> tuple[Floats, Floats]:
     """Sum and number of the values of each cluster, clusters in sorted order."""
     _, index = np.unique(np.asarray(clusters), return_inverse=True)
@@ -215,6 +216,7 @@ def _bounds(samples: Floats) -> tuple[float, float]:
 
 
 def _weighted_threshold(ascending: Floats, weights: Floats, far: float) -> float:
+    """Largest threshold with at most the share ``far`` of the weights strictly below it."""
     accepted = np.cumsum(weights)
     # The tolerance keeps far * n = k, an exact count, from being lost to rounding (0.001 * 3000 -> 3.0000000004).
     index = int(np.searchsorted(accepted, far * accepted[-1] * (1 + 1e-9), side="right"))

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: no network, no script, pictures and plots inside."""
+"""A report as one self-contained HTML file, with pictures and plots, without scripts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anonface.evaluation.attacks import ATTACKS
+from anonface.evaluation.degradations import DEGRADATIONS
+from anonface.evaluation.measurements import (
+    ANONYMIZED,
+    NO_CODE,
+    NO_IDENTITY,
+    ONE_BIT,
+    RANDOM,
+    RIGHT,
+    TWO_KEYS,
+    after,
+    others,
+)
 from anonface.evaluation.report import Grid, Report, Threshold, grids
-from anonface.evaluation.trials import ANONYMIZED, MUTE, ONE_BIT, RANDOM, RIGHT, TWO_KEYS, ZERO, after, others
 
 Pixels = NDArray[np.uint8]
 
@@ -22,10 +32,21 @@ PICTURED = 24  # photos at most
 SIDE = 160  # px, of a picture
 QUALITY = 80
 PLOTTED = (
-    *(others("original"), ANONYMIZED, others(ANONYMIZED), RANDOM, ONE_BIT, MUTE, ZERO, TWO_KEYS, RIGHT, others(RIGHT)),
-    *map(after, ATTACKS),
+    *(
+        others("original"),
+        ANONYMIZED,
+        others(ANONYMIZED),
+        RANDOM,
+        ONE_BIT,
+        NO_IDENTITY,
+        NO_CODE,
+        TWO_KEYS,
+        RIGHT,
+        others(RIGHT),
+    ),
+    *map(after, DEGRADATIONS),
 )
-FARTHEST, BINS = 1.4, 56  # of a distance; unit embeddings are rarely farther apart
+FARTHEST, BINS = 1.4, 56  # upper end and bins of a histogram of distances
 WIDTH, HEIGHT, FOOT = 560, 70, 16  # px, of a plot
 
 STYLE = """
@@ -51,11 +72,10 @@ def page(report: Report, pictures: Mapping[str, Sequence[Pixels]]) -> str:
         pictures: by the photo's name one picture for each of ``COLUMNS``, uint8 [H, W, 3] of any size. The first
             ``PICTURED`` are shown.
     """
-    title = f"How well faces were hidden and led back: {report.settings.get('folder', '')}"
-    said = (
-        f"The first key of the first {min(len(pictures), PICTURED)} photos of this run; black where no face was found."
-    )
-    return document(title, [*map(table, grids(report)), *_plots(report), *gallery(COLUMNS, pictures, said)])
+    title = f"Anonymization and recovery of faces: {report.settings.get('folder', '')}"
+    shown = min(len(pictures), PICTURED)
+    caption = f"The first key of the first {shown} photos of this run; black where no face was found."
+    return document(title, [*map(table, grids(report)), *_plots(report), *gallery(COLUMNS, pictures, caption)])
 
 
 def document(title: str, parts: Iterable[str]) -> str:
@@ -111,14 +131,14 @@ def _histogram(distances: NDArray[np.float64], thresholds: Sequence[Threshold]) 
     return "".join(parts) + "</svg>"
 
 
-def gallery(columns: Sequence[str], pictures: Mapping[str, Sequence[Pixels]], said: str) -> Iterator[str]:
-    """A row of pictures, one for each of the columns, for the first ``PICTURED`` photos; ``said`` stands above."""
+def gallery(columns: Sequence[str], pictures: Mapping[str, Sequence[Pixels]], caption: str) -> Iterator[str]:
+    """A row of pictures, one a column, for the first ``PICTURED`` photos, under a caption."""
     yield "<h2>Pictures</h2>"
     shown = list(pictures.items())[:PICTURED]
     if not shown:
         yield "<p>None: nothing was measured in this run, and no picture is kept between runs.</p>"
         return
-    yield f"<p>{escape(said)}</p>"
+    yield f"<p>{escape(caption)}</p>"
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     yield f"<table>\n<tr><th></th>{head}</tr>"
     for name, versions in shown:

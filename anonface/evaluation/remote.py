@@ -1,4 +1,4 @@
-"""An engine in a process of its own: the memory of that process is what the engine needs, and nobody else's."""
+"""An engine in a process of its own, whose peak memory is the engine's alone."""
 
 from __future__ import annotations
 
@@ -25,24 +25,23 @@ Facts = Mapping[str, str | int | float]
 
 
 class Remote:
-    """An engine as :class:`anonface.evaluation.trials.Engine`, made and kept by a fresh process until it is closed.
+    """An :class:`anonface.evaluation.trials.Engine` in a fresh process, until it is closed.
 
-    Pixels, results and keys pass through a pipe of this machine. Keys are sent as text, so it is for keys that protect
-    nothing, as those of an evaluation.
+    Pixels, results and keys pass through a local pipe. Keys are sent as text, so use only keys that protect nothing.
 
     Args:
         name: for messages.
         make: makes the engine there; picklable.
-        describe: says what it is; picklable.
+        describe: facts about it; picklable.
 
     Raises:
         AnonfaceError: as ``make`` raises it.
         UsageError: a library that it needs cannot be loaded.
-        DeviceError: the process ended, for instance for want of memory.
+        DeviceError: the process ended, for instance without enough memory.
 
     Attributes:
-        about: what ``describe`` said.
-        seconds: what the last answer took over there, without its way here.
+        about: result of ``describe``.
+        seconds: of the last call in the process, without the transfer.
     """
 
     def __init__(self, name: str, make: Callable[[], Any], describe: Callable[[Any], Facts]) -> None:
@@ -73,7 +72,7 @@ class Remote:
         return self._ask("recover", pixels, key.to_text())
 
     def peak(self) -> float:
-        """See :func:`peak_memory`; of the engine's process, up to now."""
+        """Peak memory of the process up to now; see :func:`peak_memory`."""
         return float(self._ask("peak"))
 
     def close(self) -> None:
@@ -82,7 +81,7 @@ class Remote:
         self._process.join()
 
     def _ask(self, *question: object) -> Any:
-        with contextlib.suppress(OSError):  # what is wrong shows in the answer
+        with contextlib.suppress(OSError):  # the answer tells the cause
             self._end.send(question)
         return self._answer()
 
@@ -101,9 +100,9 @@ class Remote:
 
 
 def peak_memory() -> float:
-    """The most bytes that this process has held in memory since it was started; NaN where the system does not say.
+    """Peak memory of this process in bytes; NaN where the system does not tell.
 
-    On Linux VmHWM: ``ru_maxrss`` of a process that another one started may be that other one's.
+    On Linux VmHWM, since ``ru_maxrss`` of a started process may be that of its parent.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -117,9 +116,9 @@ def peak_memory() -> float:
 
 
 def _serve(make: Callable[[], Any], describe: Callable[[Any], Facts], end: Connection) -> None:
-    """The process: it answers one question at a time, and ends when nobody asks any more.
+    """The process: it answers one call at a time until the pipe closes.
 
-    Whatever tools say there goes to stderr, since stdout is the evaluation's own.
+    Its output goes to stderr, since stdout is the evaluation's.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(EOFError, OSError), contextlib.redirect_stdout(sys.stderr):
@@ -140,7 +139,7 @@ def _serve(make: Callable[[], Any], describe: Callable[[Any], Facts], end: Conne
 
 
 def _done(engine: Any, what: str, *given: Any) -> Any:
-    """The answer to one question; an expected failure is one too."""
+    """The answer to one call; expected errors are returned."""
     try:
         if what == "peak":
             return peak_memory()

@@ -41,7 +41,7 @@ class Rate:
         title: what is counted.
         better: "lower", "higher" or "" where the row only sets a scale.
         undetected: how many of the measurements had no face to compare; the title says how they count.
-        at: one interval a threshold, in the report's order; shares in 0..1, or ratios.
+        at: one interval a threshold; shares in 0..1, or ratios.
         unit: "rate" or "ratio".
     """
 
@@ -85,13 +85,13 @@ class RecognitionRow:
 
 @dataclass(frozen=True)
 class Recognition:
-    """What one recognizer beside dlib's says.
+    """The table of one further recognizer.
 
     Attributes:
         recognizer: its name.
-        seen_by_loss: whether a loss that trained the judged networks used it: then it is no independent judge.
-        thresholds: those measured in the folder, then published ones.
-        rows: may lack thresholds, where there are none.
+        seen_by_loss: whether a loss that trained the judged networks used it; then it is no independent judge.
+        thresholds: those measured in the folder, then published ones; there may be none.
+        rows: one a measure.
     """
 
     recognizer: str
@@ -111,7 +111,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything an evaluation found.
+    """Results of an evaluation.
 
     Attributes:
         settings: what was run, printable values by name.
@@ -119,7 +119,7 @@ class Report:
         rates: rows that depend on them.
         figures: rows that do not.
         samples: every single measurement by name, as (file, key number, value); NaN where no face was found.
-        recognitions: tables of further recognizers, which no other row depends on.
+        recognitions: tables of further recognizers.
     """
 
     settings: Mapping[str, str | int | float | None]
@@ -153,7 +153,7 @@ class Report:
 
 
 def grids(report: Report) -> tuple[Grid, ...]:
-    """The report as text tables: what was run, rates by threshold, other figures; one for each further recognizer."""
+    """Text tables: settings, rates by threshold, other figures, and one table for each further recognizer."""
     settings = tuple((name, "–" if value is None else str(value)) for name, value in report.settings.items())
     limits = tuple((f"threshold, {t.title}", _threshold_text(t.interval)) for t in report.thresholds)
     limits += tuple(
@@ -198,11 +198,6 @@ def _recognition_grid(table: Recognition) -> Grid:
     )
 
 
-def tables(report: Report) -> list[Table]:
-    """The same tables for a terminal."""
-    return [for_terminal(grid) for grid in grids(report)]
-
-
 def for_terminal(grid: Grid) -> Table:
     """One table for a terminal."""
     from rich.table import Table
@@ -216,7 +211,7 @@ def for_terminal(grid: Grid) -> Table:
 
 
 def markdown(report: Report) -> str:
-    """The same tables as Markdown."""
+    """All tables as Markdown."""
     return "\n".join(map(as_markdown, grids(report)))
 
 
@@ -233,7 +228,7 @@ def to_json(report: Report) -> str:
 
 
 def strict_json(value: object) -> str:
-    """Any nest of dicts, lists and numbers as JSON that every reader takes: NaN becomes null, infinity a text."""
+    """Nested dicts, lists and numbers as strict JSON: NaN becomes null, infinity the text "inf"."""
     return json.dumps(_plain(value), allow_nan=False, ensure_ascii=False)
 
 

@@ -1,9 +1,9 @@
-"""The from-pixels protocol: how well an engine hides people, and how well the right key alone brings them back.
+"""The from-pixels protocol: how well an engine anonymizes people, and how well the right key alone recovers them.
 
-For every photo and key the face is anonymized under the constant salt, the pixels are written as a PNG without any
-record and read again, and the engine recovers from those pixels alone: with the right key, with an unrelated key, and
-with a key that differs from the right one in one bit. Everything judged has gone through 8-bit files. What an engine
-or the judge cannot find is never left out: it counts against the engine, in the sense each row states.
+For every photo and key the face is anonymized under the constant salt. The pixels are written as a PNG without any
+record and read again. The engine recovers from those pixels alone: with the right key, with an unrelated key, and with
+a key that differs from the right one in one bit. Judges see only pixels that went through 8-bit files. A face that the
+engine or the judge cannot find counts against the engine, in the sense that each row states.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ from pathlib import Path
 
 from anonface.errors import UsageError
 from anonface.evaluation import metrics
-from anonface.evaluation.aside import Aside
 from anonface.evaluation.journal import Journal
 from anonface.evaluation.judges import (
     IDENTITIES,
     Judges,
     Original,
     Progress,
+    Selection,
     Split,
     look_at_originals,
-    of_split,
-    photos_of,
+    select,
 )
+from anonface.evaluation.measurements import Measured, joined
 from anonface.evaluation.perception import Features
-from anonface.evaluation.recognition import recognitions
-from anonface.evaluation.recognizers import Recognizer
+from anonface.evaluation.recognition import match_thresholds, recognitions
 from anonface.evaluation.remote import peak_memory
-from anonface.evaluation.report import Figure, Report, Threshold
-from anonface.evaluation.summary import Summary, gathered
-from anonface.evaluation.trials import Engine, Plan, Show, try_photo
-from anonface.evaluation.verdict import verdict
+from anonface.evaluation.report import Figure, Report
+from anonface.evaluation.summary import Summary
+from anonface.evaluation.trials import Engine, Plan, Show, measure_photo
+from anonface.evaluation.weaknesses import gross_weaknesses
+from anonface.evaluation.worker_process import Worker
 
 GROSS = "gross weaknesses"
 LEFT_OUT = "other photos of the person, rank 1, thresholds measured here; each photo counts as a person"
-FAR_THRESHOLDS = {0.001: 0.588, 0.01: 0.650}
-"""dlib's thresholds at these FAR on 175 in-the-wild photos of 40 people; used where a folder has too few pairs."""
+Facts = Mapping[str, str | int | float]
 
 
 def evaluate(
@@ -50,144 +49,166 @@ def evaluate(
     folder: Path,
     plan: Plan | None = None,
     *,
-    mutes: Mapping[str, Engine] | None = None,
+    ablations: Mapping[str, Engine] | None = None,
     limit: int | None = None,
     split: Split = "all",
     judges: Judges | None = None,
     originals: Sequence[Original] | None = None,
     progress: Progress | None = None,
     show: Show | None = None,
-    about: Mapping[str, str | int | float] | None = None,
+    about: Facts | None = None,
     journal: Path | None = None,
     part: tuple[int, int] = (1, 1),
-    aside: Aside | None = None,
-    elsewhere: tuple[str, Engine] | None = None,
+    worker: Worker | None = None,
+    other_device: tuple[str, Engine] | None = None,
 ) -> Report:
     """Run the protocol over a folder and report it.
 
     Args:
-        engine: what anonymizes and recovers.
+        engine: the engine under evaluation.
         folder: see :func:`look_at_originals`.
         plan: what is tried on each photo.
-        mutes: the engine as it recovers without an identity code; see :func:`anonface.evaluation.mute.mutes`.
+        ablations: see :func:`anonface.evaluation.identity_ablation.ablations`.
         limit: only the first so many photos of the split.
         split: "even" keeps people of even rank in the sorted identities (for choosing settings), "odd" the others
             (for reporting). Needs identities.csv.
-        judges, originals: loaded and looked at beforehand, to spare repeated evaluations the work.
+        judges, originals: loaded and read beforehand, to share them between evaluations.
         progress: called with (photos done, photos in all) after each photo of the split.
-        show: called for the first key of each photo with what it looks like: original, anonymized, recovered,
-            recovered with an unrelated key; black where the engine refused. Where nothing is recovered, the first two.
-        about: what the engine is, for the report's settings and the journal.
-        journal: a file that keeps what was measured. Photos that it holds already are not measured again; it goes on
-            with more photos (``limit``, ``split``), and refuses whatever would change a measurement.
+        show: called for the first key of each photo with its pictures: original, anonymized, recovered, recovered with
+            an unrelated key. Black where the engine refused; only the first two where nothing is recovered.
+        about: facts about the engine, for the report's settings and the journal.
+        journal: a file that keeps measurements. Photos in it are not measured again. It takes more photos (``limit``,
+            ``split``), and refuses whatever would change a measurement.
         part: (k, n) measures the k-th of every n photos, so that n processes on one journal share the work.
-        aside: a second process takes every second photo of these; nothing is recovered ``elsewhere`` there.
-        elsewhere: the name of another device and the same engine on it, which recovers what this one hid.
+        worker: a second process that measures every second photo; it has no ``other_device``.
+        other_device: the name of another device and the same engine on it, which recovers as well.
 
     Returns:
-        Rates over photos whose original the judge finds. The threshold at FAR 0.1 % comes from the impostor pairs of
-        all originals of the folder, whatever the split. With a journal, over all that it holds of the split by then.
+        Rates over photos in whose original the judge finds a face. With a journal, over all of the split in it.
 
     Raises:
         UsageError: unusable folder or options.
         ImageError: a photo that cannot be read.
     """
-    plan = plan or Plan()
+    started = time.monotonic()
+    plan, ablations, about = plan or Plan(), ablations or {}, about or {}
     if not 1 <= part[0] <= part[1]:
         raise UsageError(f"there is no part {part[0]} of {part[1]}", "for example 1/2 and 2/2")
     if plan.keys < 1 or (limit is not None and limit < 1):
         raise UsageError("keys per photo and limit must be at least 1")
     judges = judges or Judges()
     originals = look_at_originals(folder, judges) if originals is None else originals
-    known = (folder / IDENTITIES).is_file()
-    if split != "all" and not known:
-        raise UsageError(f"split {split!r} needs {folder / IDENTITIES}", "columns: file,identity")
-    files = set(of_split(photos_of(folder), split)[:limit])
-    chosen = [original for original in originals if original.file in files]
-    thresholds = match_thresholds(judges.recognizer, originals, known)
-    judged = [original for original in chosen if original.look is not None]
-    if not judged:
-        raise UsageError(f"{judges.recognizer.name} finds no face on the photos chosen in {folder}")
-    book = Journal(journal, _settings(judges, originals, plan, mutes or {}, elsewhere, about or {}))
+    photos = select(folder, judges.recognizer, originals, split, limit)
+    book = Journal(journal, _settings(judges, originals, plan, ablations, other_device, about))
     done = book.measured()
-    left = [original for original in judged[part[0] - 1 :: part[1]] if original.file.name not in done]
-    started = time.monotonic()
-    gallery = originals if known else ()
-    tried = functools.partial(
-        try_photo, engine, judges, gallery=gallery, plan=plan, mutes=mutes, show=show, elsewhere=elsewhere
+    left = [original for original in photos.judged[part[0] - 1 :: part[1]] if original.file.name not in done]
+    measure = functools.partial(
+        measure_photo,
+        engine,
+        judges,
+        gallery=photos.gallery,
+        plan=plan,
+        ablations=ablations,
+        show=show,
+        other_device=other_device,
     )
-    results = aside.try_photos(tried, left, gallery, plan, bool(mutes), show) if aside else map(tried, left)
-    features: dict[str, list[Features]] = {}
-    hidden = {}
+    results = map(measure, left)
+    if worker:
+        results = worker.measure_photos(measure, left, photos.gallery, plan, bool(ablations), show)
+    new: list[Measured] = []
     for number, measured in enumerate(results, start=1):
         book.add(measured)
-        for name, vectors in measured.features.items():
-            features.setdefault(name, []).extend(vectors)
-        if measured.hidden is not None:
-            hidden[measured.file] = measured.hidden
+        new.append(measured)
         if progress:
             progress(number, len(left))
     done = book.measured()
-    judged = [original for original in judged if original.file.name in done]
-    photos = [done[original.file.name] for original in judged]
-    samples = gathered(photos)
-    people = {original.file.name: original.identity for original in judged}
+    photos = replace(photos, judged=[original for original in photos.judged if original.file.name in done])
+    report = _report(judges, originals, photos, done, new, about)
+    settings = {
+        "date": datetime.date.today().isoformat(),
+        "folder": str(folder),
+        "set of photos": book.settings["set of photos"],
+        **_photo_settings(photos, len(left)),
+        "split": split,
+        "keys per photo": plan.keys,
+        "keys per photo under attacks": min(plan.keys, plan.attack_keys),
+        "keys per photo in recovery": min(plan.keys, plan.recover_keys or plan.keys),
+        "seed text": plan.seed_text,
+        "recognizer": judges.recognizer.name,
+        "recognizer seen by a training loss": judges.recognizer.seen_by_loss,
+        **({"recovered on, too": other_device[0]} if other_device else {}),
+        "further recognizers": ", ".join(embedder.name for embedder in judges.embedders) or "none",
+        "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
+        **report.settings,
+        "seconds of this run": round(time.monotonic() - started, 1),
+        "peak memory of this process, GB": round(peak_memory() / 1e9, 2),
+        **about,
+        GROSS: gross_weaknesses(report),
+    }
+    return replace(report, settings=settings)
+
+
+def _report(
+    judges: Judges,
+    originals: Sequence[Original],
+    photos: Selection,
+    done: Mapping[str, Measured],
+    new: Sequence[Measured],
+    about: Facts,
+) -> Report:
+    """All rows over the judged photos; ``new`` are the measurements of this run, with features and embeddings."""
+    measured = [done[original.file.name] for original in photos.judged]
+    samples = joined(measured)
+    people = {original.file.name: original.identity for original in photos.judged}
+    thresholds = match_thresholds(judges.recognizer, originals, bool(photos.gallery))
     summary = Summary(samples, people, thresholds)
-    detectors = chosen[0].found
-    figures = [*summary.figures(detectors, judges.beholders, judges.distances), *summary.sets(features)]
+    features: dict[str, list[Features]] = {}
+    for photo in new:
+        for name, vectors in photo.features.items():
+            features.setdefault(name, []).extend(vectors)
+    detectors = photos.chosen[0].found
+    figures = [*summary.figures(detectors, judges.classifiers, judges.distances), *summary.set_distances(features)]
     for detector in detectors:
-        found = [o.found[detector] is not None for o in chosen]
-        share = metrics.clustered_mean(found, [o.identity for o in chosen])
+        found = [original.found[detector] is not None for original in photos.chosen]
+        share = metrics.clustered_mean(found, [original.identity for original in photos.chosen])
         figures.append(Figure(f"originals found by {detector}", "", "share", share))
-    unseen = ", ".join(original.file.name for original in chosen if original.look is None)
-    report = Report(
-        settings={
-            "date": datetime.date.today().isoformat(),
-            "folder": str(folder),
-            "set of photos": book.settings["set of photos"],
-            "photos": len(chosen),
-            "photos judged": len(judged),
-            **({"left out, no face for the judge": unseen} if unseen else {}),
-            "of them in this run": len(left),
-            "people": len({original.identity for original in judged}) if known else None,
-            **({} if known else {f"left out, no {IDENTITIES}": LEFT_OUT}),
-            "split": split,
-            "keys per photo": plan.keys,
-            "keys per photo under attacks": min(plan.keys, plan.attack_keys),
-            "keys per photo in recovery": min(plan.keys, plan.recover_keys or plan.keys),
-            "seed text": plan.seed_text,
-            "recognizer": judges.recognizer.name,
-            "recognizer seen by a training loss": judges.recognizer.seen_by_loss,
-            **({"recovered on, too": elsewhere[0]} if elsewhere else {}),
-            "further recognizers": ", ".join(embedder.name for embedder in judges.embedders) or "none",
-            "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
-            "refused by the engine": sum(photo.refused for photo in photos),
-            "seconds of this run": round(time.monotonic() - started, 1),
-            "peak memory of this process, GB": round(peak_memory() / 1e9, 2),
-            **(about or {}),
-        },
+    anonymized = {photo.file: photo.hidden for photo in new if photo.hidden is not None}
+    return Report(
+        settings={"refused by the engine": sum(photo.refused for photo in measured)},
         thresholds=thresholds,
-        rates=[*summary.rates(), *summary.crowd(hidden)],
+        rates=[*summary.rates(), *summary.between_people(anonymized)],
         figures=figures,
         samples=samples,
         recognitions=recognitions(
-            judges.embedders, samples, people, originals, known=known, backend=(about or {}).get("backend")
+            judges.embedders, samples, people, originals, known=bool(photos.gallery), backend=about.get("backend")
         ),
     )
-    return replace(report, settings={**report.settings, GROSS: verdict(report)})
+
+
+def _photo_settings(photos: Selection, measured_now: int) -> dict[str, str | int | None]:
+    unseen = ", ".join(original.file.name for original in photos.chosen if original.look is None)
+    known = bool(photos.gallery)
+    return {
+        "photos": len(photos.chosen),
+        "photos judged": len(photos.judged),
+        **({"left out, no face for the judge": unseen} if unseen else {}),
+        "of them in this run": measured_now,
+        "people": len({original.identity for original in photos.judged}) if known else None,
+        **({} if known else {f"left out, no {IDENTITIES}": LEFT_OUT}),
+    }
 
 
 def _settings(
     judges: Judges,
     originals: Sequence[Original],
     plan: Plan,
-    mutes: Mapping[str, Engine],
-    elsewhere: tuple[str, Engine] | None,
-    about: Mapping[str, str | int | float],
+    ablations: Mapping[str, Engine],
+    other_device: tuple[str, Engine] | None,
+    about: Facts,
 ) -> dict[str, object]:
-    """All that the measurements of a photo depend on; the other photos of the person are among it.
+    """Everything that the measurements of a photo depend on, the other photos of the person included.
 
-    What is None limits nothing and is left out, so that journals from before there was such a limit still serve.
+    None means no limit and is left out, so that journals from before such a limit remain valid.
     """
     photos = hashlib.sha256()
     for original in sorted(originals, key=lambda original: original.file.name):
@@ -197,25 +218,9 @@ def _settings(
     return {
         **{name: value for name, value in asdict(plan).items() if value is not None},
         **about,
-        "recovery without an identity code": list(mutes),
-        **({"recovered on": elsewhere[0]} if elsewhere else {}),
+        "recovery without an identity code": list(ablations),
+        **({"recovered on": other_device[0]} if other_device else {}),
         **({"recognizers": further} if further else {}),
         "judges": judges.names(),
         "set of photos": photos.hexdigest()[:16],
     }
-
-
-def match_thresholds(recognizer: Recognizer, originals: Sequence[Original], known: bool) -> tuple[Threshold, ...]:
-    """The recognizer's own, and one for each false accept rate: from the impostor pairs of the originals where people
-    are ``known`` and pairs are many enough, else what it was elsewhere."""
-    fixed = lambda value: metrics.Interval(value, value, value, 0)  # noqa: E731
-    found = [Threshold(f"{recognizer.name}'s own", fixed(recognizer.threshold))]
-    seen = [(o.look.embedding, o.identity) for o in originals if o.look is not None]
-    for far, elsewhere in FAR_THRESHOLDS.items():
-        at_far = metrics.NOTHING
-        if known and seen:
-            at_far = metrics.impostor_threshold([e for e, _ in seen], [identity for _, identity in seen], far)
-        enough = at_far.n * far >= 1
-        where = "here" if enough else "elsewhere"
-        found.append(Threshold(f"FAR {100 * far:g} % {where}", at_far if enough else fixed(elsewhere)))
-    return tuple(found)

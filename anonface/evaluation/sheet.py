@@ -42,8 +42,8 @@ def versions(engine: Engine, pixels: Pixels, key: Key, second: Key) -> list[Pixe
     ]
 
 
-def beside(engines: Sequence[Engine], pixels: Pixels, key: Key) -> list[Pixels]:
-    """The photo, and what each engine makes of it under one key: anonymized, and recovered from the pixels alone.
+def compared(engines: Sequence[Engine], pixels: Pixels, key: Key) -> list[Pixels]:
+    """The photo, then for each engine the anonymized and the recovered photo under one key.
 
     Raises:
         NoFaceError: no face in the photo, or none found again in an anonymized version.
@@ -56,7 +56,7 @@ def beside(engines: Sequence[Engine], pixels: Pixels, key: Key) -> list[Pixels]:
 
 
 def around(pixels: Pixels, box: ArrayLike, reach: float = 2.0) -> Pixels:
-    """The square around a face, ``reach`` times the longer side of its (x, y, w, h), cut at the photo's border."""
+    """The square around a face (x, y, w, h), ``reach`` times its longer side, cropped at the photo's border."""
     x, y, w, h = (float(v) for v in np.asarray(box, dtype=np.float64))
     half = reach * max(w, h) / 2
     height, width = pixels.shape[:2]

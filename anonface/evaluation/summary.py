@@ -1,67 +1,38 @@
-"""The rows of a report, made of single measurements."""
+"""The rows of a report, computed from single measurements."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.evaluation import measurements as names
 from anonface.evaluation import metrics
-from anonface.evaluation.attacks import ATTACKS
-from anonface.evaluation.beholders import Beholder
-from anonface.evaluation.perception import LARGE, Distance, Features, MobileNet, frechet_distance, kernel_distance
-from anonface.evaluation.report import Figure, Rate, Samples, Threshold
-from anonface.evaluation.trials import (
-    ANONYMIZED,
-    EXPRESSION,
-    EYES,
-    GAZE,
-    LANDMARKS,
-    MOUTH,
-    MUTE,
-    ONE_BIT,
-    POINTS,
-    RANDOM,
-    RIGHT,
-    TONE,
-    TURN,
-    TWO_KEYS,
-    TWO_PEOPLE,
-    ZERO,
-    Measured,
-    after,
-    age_kept,
-    box_shift,
-    first,
-    in_the_face,
-    others,
-    recovered_on,
-    sex_kept,
+from anonface.evaluation.attribute_classifiers import AttributeClassifier
+from anonface.evaluation.degradations import DEGRADATIONS
+from anonface.evaluation.perception import (
+    LARGE,
+    Features,
+    MobileNet,
+    PictureDistance,
+    frechet_distance,
+    kernel_distance,
 )
+from anonface.evaluation.report import Figure, Rate, Samples, Threshold
 
-
-def gathered(photos: Iterable[Measured]) -> dict[str, list[tuple[str, int, float]]]:
-    """Measurements of many photos by name, as (file, key number, value)."""
-    samples: dict[str, list[tuple[str, int, float]]] = {}
-    for photo in photos:
-        for name, rows in photo.samples.items():
-            samples.setdefault(name, []).extend((photo.file, key, value) for key, value in rows)
-    return samples
-
-
-Embedding = NDArray[np.float64]
-LEAST_OF_A_SET = 8
+Floats = NDArray[np.float64]
+LEAST_OF_A_SET = 8  # faces; KID of fewer is left out
 
 
 class Summary:
     """Rows over all photos.
 
     Args:
-        samples: see :func:`gathered`.
-        people: who is on each file.
+        samples: see :func:`anonface.evaluation.measurements.joined`.
+        people: the person on each file.
         thresholds: distances below which two faces match.
     """
 
@@ -72,65 +43,59 @@ class Summary:
         return [*self._matched(), *self._over_clean(), *self._over_wrong()]
 
     def figures(
-        self, detectors: Collection[str], beholders: Sequence[Beholder], distances: Sequence[Distance] = ()
+        self,
+        detectors: Collection[str],
+        classifiers: Sequence[AttributeClassifier],
+        distances: Sequence[PictureDistance] = (),
     ) -> list[Figure]:
-        scale = (("original", ""), (ANONYMIZED, "lower"), (RANDOM, "lower"), (ONE_BIT, "lower"), (RIGHT, "higher"))
-        plan = [
+        """Means of everything measured; a measurement without samples has no row."""
+        low = (names.ANONYMIZED, names.RANDOM, names.ONE_BIT)
+        rows = [
             *((f"face found again by {detector}", "higher", "share") for detector in detectors),
-            *((sex_kept(beholder), "higher", "share") for beholder in beholders),
-            *((age_kept(beholder), "higher", "share") for beholder in beholders if beholder.reads_age),
-            (EXPRESSION, "higher", "share"),
-            *((first(name), better, "share") for name, better in scale),
-            *((name, "higher", "distance") for name in (ANONYMIZED, RANDOM, ONE_BIT, TWO_KEYS)),
-            *((name, "higher", "distance") for name in (MUTE, ZERO) if name in self.samples),
-            *((name, "lower", "distance") for name in (RIGHT, *map(after, ATTACKS)) if name in self.samples),
+            *((names.sex_kept(classifier), "higher", "share") for classifier in classifiers),
+            *((names.age_kept(classifier), "higher", "share") for classifier in classifiers if classifier.reads_age),
+            (names.EXPRESSION, "higher", "share"),
+            (names.rank_one("original"), "", "share"),
+            *((names.rank_one(name), "lower", "share") for name in low),
+            (names.rank_one(names.RIGHT), "higher", "share"),
+            *((name, "higher", "distance") for name in (*low, names.TWO_KEYS, names.NO_IDENTITY, names.NO_CODE)),
+            *((name, "lower", "distance") for name in (names.RIGHT, *map(names.after, DEGRADATIONS))),
             *(
-                (in_the_face(measure, name), better, unit)
+                (names.in_the_face(measure, name), better, unit)
                 for measure, unit in (("psnr", "dB"), ("ssim", ""))
-                for name, better in ((ANONYMIZED, ""), (RANDOM, ""), (RIGHT, "higher"))
+                for name, better in ((names.ANONYMIZED, ""), (names.RANDOM, ""), (names.RIGHT, "higher"))
             ),
             *(
                 (f"{name}: {distance.name}", better, "")
                 for distance in distances
-                for name, better in ((ANONYMIZED, ""), (RANDOM, ""), (RIGHT, "lower"))
+                for name, better in ((names.ANONYMIZED, ""), (names.RANDOM, ""), (names.RIGHT, "lower"))
             ),
-            *((box_shift(detector), "lower", "px of 256") for detector in detectors),
-            (LANDMARKS, "lower", "px of 256"),
-            (POINTS, "lower", "px of 256"),
-            (TURN, "lower", "degrees"),
-            (EYES, "lower", ""),
-            (MOUTH, "lower", ""),
-            (GAZE, "lower", ""),
-            (TONE, "lower", "CIEDE2000"),
-            ("anonymize", "lower", "s per face"),
-            ("recover", "lower", "s per face"),
+            *((names.box_shift(detector), "lower", "px of 256") for detector in detectors),
+            *((name, "lower", "px of 256") for name in (names.LANDMARKS, names.POINTS)),
+            (names.TURN, "lower", "degrees"),
+            *((name, "lower", "") for name in (names.EYES, names.MOUTH, names.GAZE)),
+            (names.TONE, "lower", "CIEDE2000"),
+            *((name, "lower", "s per face") for name in ("anonymize", "recover")),
         ]
-        # what some judge or other photo is needed for has no row where there was none
-        plan = [row for row in plan if row[0] in self.samples]
-        rows = []
-        for name, better, unit in plan:
-            title = f"{name}: mean distance" if unit == "distance" else name
-            rows.append(Figure(title, better, unit, metrics.clustered_mean(*self._values(name))))
-        return rows
+        return [self._figure(*row) for row in rows if row[0] in self.samples]
 
-    def crowd(self, hidden: Mapping[str, Embedding]) -> list[Rate]:
-        """Whether hidden people are one another: embeddings by file, compared where two files show two people."""
+    def between_people(self, anonymized: Mapping[str, Floats]) -> list[Rate]:
+        """Matches between anonymized faces of different people; embeddings by file."""
         pairs = [
-            (float(np.linalg.norm(hidden[a] - hidden[b])), self.people[a])
-            for a, b in itertools.combinations(hidden, 2)
+            (float(np.linalg.norm(anonymized[a] - anonymized[b])), self.people[a])
+            for a, b in itertools.combinations(anonymized, 2)
             if self.people[a] != self.people[b]
         ]
         if not pairs:
             return []
         distances, people = zip(*pairs, strict=True)
-        at = tuple(metrics.match_rate(distances, people, t.interval.value) for t in self.thresholds)
-        return [Rate(f"{TWO_PEOPLE}: matched to each other", "lower", 0, at)]
+        return [Rate(f"{names.TWO_PEOPLE}: matched to each other", "lower", 0, self._match_rates(distances, people))]
 
-    def sets(self, features: Mapping[str, Sequence[Features]]) -> list[Figure]:
-        """How far the faces of a result, as a set, are from the original ones; where there are enough of both."""
+    def set_distances(self, features: Mapping[str, Sequence[Features]]) -> list[Figure]:
+        """KID and FID of each result's faces from the original ones, for sets large enough."""
         rows = []
         real = features.get("original", ())
-        for name in (ANONYMIZED, RANDOM, RIGHT):
+        for name in (names.ANONYMIZED, names.RANDOM, names.RIGHT):
             made = features.get(name, ())
             if min(len(real), len(made)) < LEAST_OF_A_SET:
                 continue
@@ -138,61 +103,67 @@ class Summary:
             interval = metrics.Interval(mean, mean - deviation, mean + deviation, len(made))
             rows.append(Figure(f"{name}: KID x 1000 ({MobileNet.features_name})", "lower", "", interval))
             if min(len(real), len(made)) >= LARGE:
-                distance = frechet_distance(real, made)
-                interval = metrics.Interval(distance, math.nan, math.nan, len(made))
+                interval = metrics.Interval(frechet_distance(real, made), math.nan, math.nan, len(made))
                 rows.append(Figure(f"{name}: FID ({MobileNet.features_name})", "lower", "", interval))
         return rows
 
-    def _values(self, name: str) -> tuple[NDArray[np.float64], list[str]]:
-        rows = self.samples.get(name, ())
-        return np.array([value for _, _, value in rows], dtype=np.float64), [self.people[file] for file, _, _ in rows]
-
-    def _matched(self) -> Iterator[Rate]:
-        for name in (ANONYMIZED, RANDOM, ONE_BIT, MUTE, ZERO):
-            yield from self._rate(f"{name}: matched to the original", "lower", name)
-            yield from self._rate(f"{name}: matched, or no face found", "lower", name, missing_matches=True)
-        yield from self._rate("two keys: matched to each other", "lower", TWO_KEYS)
-        elsewhere = [name for name in self.samples if name.startswith(recovered_on(""))]
-        for name in (RIGHT, *elsewhere, *map(after, ATTACKS)):
-            yield from self._rate(f"{name}: matched to the original", "higher", name)
-        for name, better in (("original", ""), (ANONYMIZED, "lower"), (RANDOM, "lower"), (RIGHT, "higher")):
-            yield from self._rate(f"{name}: matched to other photos of the person (TAR)", better, others(name))
-
-    def _rate(self, title: str, better: str, name: str, missing_matches: bool = False) -> Iterator[Rate]:
+    def rate(self, title: str, better: str, name: str, missing_matches: bool = False) -> Iterator[Rate]:
         """One row, or none where nothing of that name was measured."""
         distances, people = self._values(name)
         if distances.size:
-            at = tuple(
-                metrics.match_rate(distances, people, t.interval.value, missing_matches=missing_matches)
-                for t in self.thresholds
-            )
+            at = self._match_rates(distances, people, missing_matches)
             yield Rate(title, better, int(np.isnan(distances).sum()), at)
 
+    def _figure(self, name: str, better: str, unit: str) -> Figure:
+        title = f"{name}: mean distance" if unit == "distance" else name
+        return Figure(title, better, unit, metrics.clustered_mean(*self._values(name)))
+
+    def _values(self, name: str) -> tuple[Floats, list[str]]:
+        rows = self.samples.get(name, ())
+        return np.array([value for _, _, value in rows], dtype=np.float64), [self.people[file] for file, _, _ in rows]
+
+    def _match_rates(
+        self, distances: Sequence[float] | Floats, people: Sequence[str], missing_matches: bool = False
+    ) -> tuple[metrics.Interval, ...]:
+        return tuple(
+            metrics.match_rate(distances, people, threshold.interval.value, missing_matches=missing_matches)
+            for threshold in self.thresholds
+        )
+
+    def _matched(self) -> Iterator[Rate]:
+        for name in (names.ANONYMIZED, names.RANDOM, names.ONE_BIT, names.NO_IDENTITY, names.NO_CODE):
+            yield from self.rate(f"{name}: matched to the original", "lower", name)
+            yield from self.rate(f"{name}: matched, or no face found", "lower", name, missing_matches=True)
+        yield from self.rate(f"{names.TWO_KEYS}: matched to each other", "lower", names.TWO_KEYS)
+        on_devices = [name for name in self.samples if name.startswith(names.recovered_on(""))]
+        for name in (names.RIGHT, *on_devices, *map(names.after, DEGRADATIONS)):
+            yield from self.rate(f"{name}: matched to the original", "higher", name)
+        low = (names.ANONYMIZED, names.RANDOM)
+        for name, better in (("original", ""), *((name, "lower") for name in low), (names.RIGHT, "higher")):
+            yield from self.rate(f"{name}: matched to other photos of the person (TAR)", better, names.others(name))
+
     def _over_clean(self) -> Iterator[Rate]:
-        """How much of what a clean photo is recognised by comes back: both rates over the same pairs of photos."""
-        distances, people = self._values(others(RIGHT))
+        """Matches of recovered faces over those of the originals, over the same pairs of photos."""
+        distances, people = self._values(names.others(names.RIGHT))
         if not distances.size:
             return
         clean: dict[str, list[float]] = {}
-        for file, _, value in self.samples[others("original")]:
+        for file, _, value in self.samples[names.others("original")]:
             clean.setdefault(file, []).append(value)
-        # a photo's pairs come in the gallery's order, once for the original and once for each key
-        repeats = {file: sum(row[0] == file for row in self.samples[RIGHT]) for file in clean}
+        # A photo's pairs come in the gallery's order, once for the original and once for each key.
+        repeats = {file: sum(row[0] == file for row in self.samples[names.RIGHT]) for file in clean}
         base = np.array([value for file, values in clean.items() for value in values * repeats[file]])
-        at = tuple(
-            metrics.clustered_ratio(distances < t.interval.value, base < t.interval.value, people)
-            for t in self.thresholds
-        )
-        title = f"{RIGHT} / original: matched to other photos of the person"
-        yield Rate(title, "higher", int(np.isnan(distances).sum()), at, unit="ratio")
+        title = f"{names.RIGHT} / original: matched to other photos of the person"
+        yield Rate(title, "higher", int(np.isnan(distances).sum()), self._ratios(distances, base, people), "ratio")
 
     def _over_wrong(self) -> Iterator[Rate]:
-        right, people = self._values(RIGHT)
-        for name in (RANDOM, ONE_BIT):
+        right, people = self._values(names.RIGHT)
+        for name in (names.RANDOM, names.ONE_BIT):
             wrong, _ = self._values(name)
             if right.size:
-                at = tuple(
-                    metrics.clustered_ratio(right < t.interval.value, wrong < t.interval.value, people)
-                    for t in self.thresholds
-                )
-                yield Rate(f"right key / {name}", "higher", 0, at, unit="ratio")
+                yield Rate(f"right key / {name}", "higher", 0, self._ratios(right, wrong, people), "ratio")
+
+    def _ratios(self, above: Floats, below: Floats, people: Sequence[str]) -> tuple[metrics.Interval, ...]:
+        """Ratios of two match rates over the same people."""
+        limits = [threshold.interval.value for threshold in self.thresholds]
+        return tuple(metrics.clustered_ratio(above < limit, below < limit, people) for limit in limits)

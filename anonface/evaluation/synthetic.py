@@ -1,4 +1,4 @@
-"""Faces of nobody, drawn by the generator, as photos."""
+"""Photos of synthetic faces, drawn by the generator."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from anonface.backends.generator import load_generator, load_mapping
 from anonface.images import Photo, encode_photo, write_atomic
 
 SIDE = 256  # px, as published figures are taken at
-FINE = 512  # px, of the render that is shrunk to it
-SEED = 20_000_003  # training draws from others
+FINE = 512  # px, of the rendering, which is then reduced to SIDE
+SEED = 20_000_003  # training uses other seeds
 
 
 def draw_photos(folder: Path, count: int, seed: int = SEED) -> None:
-    """Write ``count`` faces as PNG files, SIDE px square, each from a style code w = f(z) of its own, not truncated.
+    """Write ``count`` faces as PNG files, SIDE px square, from untruncated style codes w = f(z).
 
     The n-th face is the same whatever the count.
 

@@ -1,5 +1,4 @@
-"""What a hidden face should keep besides sex and age: how the head is turned, how eyes and mouth stand, where it looks,
-and which expression it wears. No network here was in a training loss."""
+"""Head rotation, openness of eyes and mouth, gaze and expression. No network here was in a training loss."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ from anonface.models.graph import Graph
 
 Points = NDArray[np.float64]
 
-# A generic head, x to the right, y down, z away from the camera, in any unit, and which of 68 points these are: tip of
-# the nose, chin, outer corners of the eyes, corners of the mouth.
+# Points of a generic head (x right, y down, z away from the camera, any unit) and their indices among 68 landmarks:
+# tip of the nose, chin, outer corners of the eyes, corners of the mouth.
 HEAD = np.array(
     [[0, 0, 0], [0, 330, 65], [-225, -170, 135], [225, -170, 135], [-150, 150, 125], [150, 150, 125]], float
 )
@@ -25,25 +24,25 @@ EYELIDS = ((36, 37, 38, 39, 40, 41), (42, 43, 44, 45, 46, 47))
 LIPS = (60, 62, 64, 66)  # inner corner, upper, inner corner, lower
 
 EYE_CORNERS = ((33, 133), (362, 263))  # of the 468 points: the eye on the picture's left, then the other
-EYE_REACH, EYE_SIDE = 2.3, 64  # the iris network's square in widths of an eye, and its side in px
-MOUTH_AND_BROWS = (64, 52, 152)  # top, left, side of what the expression network sees of a 256-px FFHQ crop
+EYE_REACH, EYE_SIDE = 2.3, 64  # side of the iris network's input, in widths of an eye and in px
+MOUTH_AND_BROWS = (64, 52, 152)  # top, left, side of the expression network's input in a 256-px FFHQ crop
 
 
-def turn(points: Points, shape: tuple[int, ...]) -> Points:
-    """The head's rotation [3, 3] by 68 landmarks [68, 2] of a photo of that (H, W, ...); pinhole, as wide as long."""
+def head_rotation(points: Points, shape: tuple[int, ...]) -> Points:
+    """Rotation [3, 3] of a head from its 68 landmarks [68, 2] in a photo of shape (H, W, ...), by a pinhole camera."""
     height, width = shape[:2]
     camera = np.array([[max(height, width), 0, width / 2], [0, max(height, width), height / 2], [0, 0, 1]], float)
     _, rotation, _ = cv2.solvePnP(HEAD, points[HEAD_POINTS], camera, None, flags=cv2.SOLVEPNP_SQPNP)
     return np.asarray(cv2.Rodrigues(rotation)[0], np.float64)
 
 
-def turned(a: Points, b: Points) -> float:
-    """Degrees from one rotation [3, 3] to another."""
+def degrees_between(a: Points, b: Points) -> float:
+    """Degrees between two rotations [3, 3]."""
     return float(np.degrees(np.linalg.norm(cv2.Rodrigues(a @ b.T)[0])))
 
 
 def openness(points: Points) -> Points:
-    """How open eyes and mouth are by 68 landmarks: [3] heights over widths, the eyes as the picture has them."""
+    """Height over width [3] of the left eye, the right eye and the mouth in the picture, from 68 landmarks."""
     lids = [points[list(rows)] for rows in EYELIDS]
     eyes = [(_length(p[1] - p[5]) + _length(p[2] - p[4])) / (2 * _length(p[0] - p[3])) for p in lids]
     left, upper, right, lower = points[list(LIPS)]
@@ -65,20 +64,20 @@ class Gaze:
         self._iris = Graph(graph, graph.outputs[1]).eval()  # the first output is the eye's contour
 
     def read(self, crop: NDArray[np.uint8], mesh: Points) -> Points:
-        """Where the irises are in an aligned face.
+        """Positions of the irises in an aligned face.
 
         Args:
             crop: uint8 [R, R, 3].
             mesh: [468, 2] landmarks in its pixels.
 
         Returns:
-            [2, 2], from the middle between an eye's corners, x along them, in widths of that eye.
+            [2, 2], from the midpoint of an eye's corners, x along them, in widths of that eye.
         """
         return np.array([self._of_eye(crop, mesh[list(corners)], i == 1) for i, corners in enumerate(EYE_CORNERS)])
 
     @torch.inference_mode()
     def _of_eye(self, crop: NDArray[np.uint8], corners: Points, mirrored: bool) -> Points:
-        """The network knows one eye; of the other it is shown the mirror image."""
+        """The network knows left eyes only; the other eye is mirrored."""
         axis, middle = corners[1] - corners[0], corners.mean(0)
         width = max(_length(axis), 1.0)
         scale, half = EYE_SIDE / (EYE_REACH * width), (EYE_SIDE - 1) / 2
@@ -91,7 +90,7 @@ class Gaze:
 
 
 class Expression:
-    """``emotion``: which of seven expressions a face wears.
+    """``emotion``: one of seven expressions.
 
     Raises:
         WeightsError: its weights cannot be had.
@@ -107,7 +106,7 @@ class Expression:
 
     @torch.inference_mode()
     def read(self, crop: NDArray[np.uint8]) -> Points:
-        """Shares [7], in the order of NAMES, of an FFHQ-aligned face, uint8 [256, 256, 3]."""
+        """Probabilities [7], in the order of NAMES, for an FFHQ-aligned face, uint8 [256, 256, 3]."""
         top, left, side = MOUTH_AND_BROWS
         face = cv2.cvtColor(crop[top : top + side, left : left + side], cv2.COLOR_RGB2GRAY)
         view = cv2.resize(face, (self.SIDE, self.SIDE), interpolation=cv2.INTER_AREA)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from anonface.evaluation.beholders import Impression
+from anonface.evaluation.attribute_classifiers import Impression
 from anonface.evaluation.judges import CROP, Aligned, Judges
 from anonface.evaluation.recognizers import Detection, Look
 
@@ -60,7 +60,7 @@ class Colour:
 
 
 class Reddish:
-    """A beholder of single-coloured photos: red is male, and brightness age."""
+    """A classifier of single-coloured photos: red is male, and brightness age."""
 
     name, seen_by_loss, reads_age = "reddish", True, True
 
@@ -71,8 +71,8 @@ class Reddish:
 class WholePictures(Judges):
     """The face fills the photo, but for a black one; only the recognizer looks for it."""
 
-    def __init__(self, recognizer, beholders, embedders=()):
-        self.recognizer, self.beholders, self.absent = recognizer, beholders, []
+    def __init__(self, recognizer, classifiers, embedders=()):
+        self.recognizer, self.classifiers, self.absent = recognizer, classifiers, []
 
     def found(self, rgb, box, look):
         return {self.recognizer.name: None if look is None else Detection(look.box)}

@@ -17,8 +17,9 @@ from anonface.evaluation.audit.finding import allowed, counted, luck, matched, s
 from anonface.evaluation.audit.low_bits import carried
 from anonface.evaluation.audit.marks import MARK, marked
 from anonface.evaluation.audit.subject import Sizes, choose
+from anonface.evaluation.measurements import NO_IDENTITY
 from anonface.evaluation.run import evaluate
-from anonface.evaluation.trials import MUTE, Plan
+from anonface.evaluation.trials import Plan
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_evaluate_sees_the_same_engines(tmp_path, engine, row, limit):
 
     def measured(engine):
         mute = engine.mute() if hasattr(engine, "mute") else patterns.Sound()
-        return evaluate(engine, album, Plan(2), mutes={MUTE: mute}, judges=judges).rate(row).value
+        return evaluate(engine, album, Plan(2), ablations={NO_IDENTITY: mute}, judges=judges).rate(row).value
 
     assert measured(patterns.Sound()) <= limit < measured(engine())
 

@@ -48,7 +48,7 @@ def test_real_judges_see_the_same_from_the_cache(tmp_path):
         look_at_originals(tmp_path, judges, look=Cache(tmp_path / "c", judges).original) for _ in range(2)
     )
     for name in ("gaze", "expression"):
-        assert (getattr(first.bearing, name) == getattr(again.bearing, name)).all()
+        assert (getattr(first.state, name) == getattr(again.state, name)).all()
     assert (first.embeddings["sface"] == again.embeddings["sface"]).all() and len(again.embeddings) == 1
     assert (first.found["MTCNN"].points == again.found["MTCNN"].points).all()
     assert np.array_equal(first.aligned.crop, again.aligned.crop) and first.look.box.tolist() == again.look.box.tolist()

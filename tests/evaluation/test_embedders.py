@@ -11,7 +11,7 @@ from skimage import data
 from anonface import weights
 from anonface.errors import UsageError, WeightsError
 from anonface.evaluation import embedders
-from anonface.evaluation.embedders import EMBEDDERS, at_hand, chosen
+from anonface.evaluation.embedders import EMBEDDERS, available, chosen
 from anonface.evaluation.judges import Judges
 from anonface.models.adaface import IR_50
 from anonface.models.facenet import FaceNet
@@ -23,7 +23,7 @@ FETCHED = ("sface", "edgeface", "arcface-mobile", "teacher-a", "teacher-b")
 
 @pytest.fixture(scope="module")
 def judges():
-    return Judges(beholders=[], embedders=FETCHED)
+    return Judges(classifiers=[], embedders=FETCHED)
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_what_cannot_be_had_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("ANONFACE_WEIGHTS", str(tmp_path))
     monkeypatch.setenv("ANONFACE_OFFLINE", "1")
     (tmp_path / weights.entry("ir-se50").file).write_bytes(b"junk")
-    found, absent = at_hand(tuple(EMBEDDERS))
+    found, absent = available(tuple(EMBEDDERS))
     assert found == []
     assert [name.split()[0] for name in absent] == list(EMBEDDERS)
     assert [name for name in absent if " " in name] == [
@@ -168,7 +168,7 @@ def test_what_cannot_be_had_is_named(tmp_path, monkeypatch):
 
 def test_without_facexlib_its_network_is_left_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "facexlib.recognition.arcface_arch", None)
-    assert at_hand(("facexlib-arcface",)) == ([], ["facexlib-arcface"])
+    assert available(("facexlib-arcface",)) == ([], ["facexlib-arcface"])
 
 
 def test_names():

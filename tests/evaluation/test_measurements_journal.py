@@ -5,7 +5,7 @@ import pytest
 
 from anonface.errors import OutputError, UsageError
 from anonface.evaluation.journal import Journal
-from anonface.evaluation.trials import Measured
+from anonface.evaluation.measurements import Measured
 
 SETTINGS = {"keys": 2, "attacks": ("jpeg90",)}
 

@@ -7,7 +7,14 @@ from skimage import data
 from anonface import torchvision_adapter
 from anonface.errors import WeightsError
 from anonface.evaluation import perception
-from anonface.evaluation.perception import Lpips, MobileNet, distances, frechet_distance, kernel_distance, lpips_state
+from anonface.evaluation.perception import (
+    Lpips,
+    MobileNet,
+    available_distances,
+    frechet_distance,
+    kernel_distance,
+    lpips_state,
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +79,6 @@ def test_lpips_takes_its_backbone_and_heads_from_files(monkeypatch, face):
 
 
 def test_what_is_not_at_hand_is_named():
-    found, absent = distances()
+    found, absent = available_distances()
     assert [distance.name for distance in found] == [MobileNet.name]
     assert absent == ["LPIPS, AlexNet"]

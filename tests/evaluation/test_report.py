@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from anonface.evaluation.metrics import NOTHING, Interval
-from anonface.evaluation.report import Figure, Rate, Report, Threshold, grids, markdown, tables, to_json
+from anonface.evaluation.report import Figure, Rate, Report, Threshold, for_terminal, grids, markdown, to_json
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_markdown_tables_hold_together(report):
 def test_terminal_tables(report):
     console = Console(width=140)
     with console.capture() as capture:
-        console.print(*tables(report))
+        console.print(*map(for_terminal, grids(report)))
     assert "5.0 % (1.0 to 10.0)" in capture.get() and "album|2" in capture.get()
 
 

@@ -9,11 +9,12 @@ from PIL import Image, ImageFilter
 from skimage import data
 
 from anonface.errors import ImageError, NoFaceError, UsageError
-from anonface.evaluation import run, trials
-from anonface.evaluation.attacks import ATTACKS
+from anonface.evaluation import measurements, recognition, run, trials
+from anonface.evaluation.degradations import DEGRADATIONS
 from anonface.evaluation.judges import Judges, look_at_originals
+from anonface.evaluation.measurements import NO_CODE, NO_IDENTITY
 from anonface.evaluation.run import evaluate
-from anonface.evaluation.trials import MUTE, ZERO, Plan, evaluation_key, one_bit_off
+from anonface.evaluation.trials import Plan, evaluation_key, one_bit_off
 from anonface.faces import align
 from anonface.keys import Key
 
@@ -150,7 +151,7 @@ def test_attacks_come_between_hiding_and_recovery(folder, judges):
     assert [pixels.shape[1] for pixels, _ in spy.seen] == [40] * 3 + [40, 20, 40] + [40] * 3 + [40, 20, 40] + [40] * 3
     assert spy.seen[3][1] == spy.seen[4][1] == spy.seen[0][1]
     original = look_at_originals(folder, judges)[0].pixels()
-    assert (spy.seen[5][0] == ATTACKS["darker"](original)).all() and (spy.seen[3][0] != original).any()
+    assert (spy.seen[5][0] == DEGRADATIONS["darker"](original)).all() and (spy.seen[3][0] != original).any()
     assert report.rate("right key, after JPEG 50: matched to the original").n == 2
     assert report.rate("right key, after resizing to 50 %").value == 1.0
     assert report.figure("right key, after darkening by 20 %: mean distance").value > 0.1
@@ -209,14 +210,14 @@ def test_identity_that_leaks_through_attributes_shows(folder, judges):
     engine = Perfect()
     leaky = Leaky()
     leaky.seen = engine.seen
-    for mutes in ({MUTE: leaky, ZERO: Grey()}, {ZERO: leaky, MUTE: Grey()}):
-        report = evaluate(engine, folder, Plan(2), mutes=mutes, judges=judges)
+    for ablations in ({NO_IDENTITY: leaky, NO_CODE: Grey()}, {NO_CODE: leaky, NO_IDENTITY: Grey()}):
+        report = evaluate(engine, folder, Plan(2), ablations=ablations, judges=judges)
         for name in ("recovery without an identity code", "recovery with the whole code at zero"):
             for row in ("matched to the original", "matched, or no face found"):
                 rate = report.rate(f"{name}: {row}")
-                assert (rate.value, rate.n) == (float(mutes[name] is leaky), 8)
+                assert (rate.value, rate.n) == (float(ablations[name] is leaky), 8)
         assert report.rate("anonymized: matched to the original").value < 0.2
-    assert report.figure(f"{MUTE}: mean distance").value > 0.3 > report.figure(f"{ZERO}: mean distance").value
+    assert report.figure(f"{NO_IDENTITY}: mean distance").value > 0.3 > report.figure(f"{NO_CODE}: mean distance").value
     assert not [row for row in evaluate(engine, folder, Plan(1), judges=judges).rates if "code" in row.title]
 
 
@@ -311,24 +312,24 @@ class Counting(Perfect):
 
 def timeless(report):
     samples = {name: rows for name, rows in report.samples.items() if name not in ("anonymize", "recover")}
-    return repr((samples, [row for row in report.rates if not row.title.startswith(trials.TWO_PEOPLE)]))
+    return repr((samples, [row for row in report.rates if not row.title.startswith(measurements.TWO_PEOPLE)]))
 
 
 def test_a_killed_evaluation_goes_on_where_it_was(folder, judges, tmp_path_factory):
     journal = tmp_path_factory.mktemp("journals") / "a.jsonl"
     plan = Plan(2, attacks=("noise",))
-    whole = evaluate(Counting(), folder, plan, mutes={MUTE: Grey()}, judges=judges)
+    whole = evaluate(Counting(), folder, plan, ablations={NO_IDENTITY: Grey()}, judges=judges)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(Counting(7), folder, plan, mutes={MUTE: Grey()}, judges=judges, journal=journal)
+        evaluate(Counting(7), folder, plan, ablations={NO_IDENTITY: Grey()}, judges=judges, journal=journal)
     engine = Counting()
-    report = evaluate(engine, folder, plan, mutes={MUTE: Grey()}, judges=judges, journal=journal)
+    report = evaluate(engine, folder, plan, ablations={NO_IDENTITY: Grey()}, judges=judges, journal=journal)
     assert engine.hidden == (8 - 3) * 2  # three photos were finished, the fourth was under its second key
     assert report.settings["of them in this run"] == 5 and report.settings["photos judged"] == 8
     assert timeless(report) == timeless(whole)
     idle = Counting(0)
-    assert timeless(evaluate(idle, folder, plan, mutes={MUTE: Grey()}, judges=judges, journal=journal)) == timeless(
-        whole
-    )
+    assert timeless(
+        evaluate(idle, folder, plan, ablations={NO_IDENTITY: Grey()}, judges=judges, journal=journal)
+    ) == timeless(whole)
 
 
 def test_parts_share_a_journal(folder, judges, tmp_path_factory):
@@ -358,7 +359,7 @@ def test_a_journal_takes_more_photos_but_no_other_settings(folder, judges, tmp_p
     for plan, options, setting in (
         (Plan(2), {}, "keys"),
         (Plan(1, attacks=("jpeg90",)), {}, "attacks"),
-        (Plan(1), {"mutes": {MUTE: Grey()}}, "identity code"),
+        (Plan(1), {"ablations": {NO_IDENTITY: Grey()}}, "identity code"),
     ):
         with pytest.raises(UsageError, match=f"another .*{setting}"):
             again(plan, **options)
@@ -420,7 +421,7 @@ def test_without_identities(folder, judges):
         Untouched(), folder, Plan(1), judges=judges, progress=lambda done, total: calls.append((done, total))
     )
     assert calls == [(n, 8) for n in range(1, 9)]
-    assert [t.interval.value for t in report.thresholds[1:]] == list(run.FAR_THRESHOLDS.values())
+    assert [t.interval.value for t in report.thresholds[1:]] == list(recognition.FAR_THRESHOLDS.values())
     assert "rank 1" in report.settings["left out, no identities.csv"]
     assert not [row for row in report.rates if "other photos" in row.title]
     with pytest.raises(UsageError, match="identities"):
@@ -429,12 +430,12 @@ def test_without_identities(folder, judges):
 
 def test_another_device_recovers_what_this_one_hid(folder, judges):
     here, there = Perfect(), Perfect()
-    report = evaluate(here, folder, Plan(2), judges=judges, elsewhere=("cuda:7", there))
+    report = evaluate(here, folder, Plan(2), judges=judges, other_device=("cuda:7", there))
     assert report.settings["recovered on, too"] == "cuda:7"
     # the other device has not seen what lay under the paint, and returns it
     assert report.rate("right key, from pixels, recovered on cuda:7").value < 0.5
     there.seen = here.seen
-    report = evaluate(here, folder, Plan(2), judges=judges, elsewhere=("cuda:7", there))
+    report = evaluate(here, folder, Plan(2), judges=judges, other_device=("cuda:7", there))
     assert report.rate("right key, from pixels, recovered on cuda:7").value == 1.0
 
 
@@ -473,7 +474,7 @@ def test_sets_of_faces_are_compared(tmp_path: Path, real_judges):
     assert same.figure("anonymized: perceptual distance").value == 0 < other.figure("anonymized: perceptual").value
     few = evaluate(Untouched(), tmp_path, Plan(1), limit=2, judges=real_judges)
     assert not [row for row in few.figures if "KID" in row.title]
-    assert few.settings[run.GROSS].startswith("untold")
+    assert few.settings[run.GROSS].startswith("not known")
 
 
 def test_unusable_folders(folder, judges, tmp_path_factory):

@@ -5,7 +5,7 @@ from skimage import data
 
 from anonface.evaluation import utility
 from anonface.evaluation.judges import Judges
-from anonface.evaluation.utility import HEAD, HEAD_POINTS, Expression, Gaze, openness, turn, turned
+from anonface.evaluation.utility import HEAD, HEAD_POINTS, Expression, Gaze, degrees_between, head_rotation, openness
 
 
 def seen_from(yaw, pitch=0.0):
@@ -21,10 +21,10 @@ def seen_from(yaw, pitch=0.0):
 
 @pytest.mark.parametrize(("yaw", "pitch"), [(0, 0), (20, 0), (-35, 10), (0, -15)])
 def test_the_turn_of_a_head_is_read_from_its_points(yaw, pitch):
-    there, straight = (turn(seen_from(*angles), (400, 400)) for angles in ((yaw, pitch), (0, 0)))
+    there, straight = (head_rotation(seen_from(*angles), (400, 400)) for angles in ((yaw, pitch), (0, 0)))
     expected = np.degrees(np.linalg.norm(np.radians([pitch, yaw])))
-    assert turned(there, straight) == pytest.approx(expected, abs=0.1)
-    assert turned(there, there) == pytest.approx(0, abs=1e-6)
+    assert degrees_between(there, straight) == pytest.approx(expected, abs=0.1)
+    assert degrees_between(there, there) == pytest.approx(0, abs=1e-6)
 
 
 def test_openness():
@@ -38,7 +38,7 @@ def test_openness():
 
 @pytest.fixture(scope="module")
 def face():
-    judges = Judges(recognizer=object(), beholders=[])
+    judges = Judges(recognizer=object(), classifiers=[])
     return judges.aligned(data.astronaut(), np.array([175, 65, 95, 130.0]))
 
 

@@ -80,11 +80,6 @@ def standing(truth: float, decoys: ArrayLike) -> float:
     return float(((d < truth).sum() + 0.5 * (d == truth).sum()) / d.size)
 
 
-def likeness(a: Floats, b: Floats) -> float:
-    """How near two embeddings are: their negative Euclidean distance."""
-    return -float(np.linalg.norm(a - b))
-
-
 def luck(n: int, spread: float = UNIFORM, tries: int = 1) -> float:
     """The mean of n standings that knowing nothing stays below in all but LUCK of cases, for the best of ``tries``."""
     return CHANCE + NormalDist().inv_cdf(1 - LUCK / tries) * spread / math.sqrt(n)

@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.evaluation.audit.finding import ALLOWED_STANDING, CHANCE, Attack, Finding, likeness, standing, told_apart
+from anonface.evaluation.audit.finding import ALLOWED_STANDING, CHANCE, Attack, Finding, standing, told_apart
 from anonface.evaluation.audit.subject import Seen, Subject
 from anonface.evaluation.judges import Original
-from anonface.evaluation.metrics import NOTHING
+from anonface.evaluation.metrics import NOTHING, likeness
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.evaluation.audit.finding import Attack, Finding, likeness, standing, told_apart
+from anonface.evaluation.audit.finding import Attack, Finding, standing, told_apart
 from anonface.evaluation.audit.subject import Subject
+from anonface.evaluation.metrics import likeness
 
 Floats = NDArray[np.float64]
 Transfer = Callable[[Floats, Floats, Floats], Floats]

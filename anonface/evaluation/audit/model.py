@@ -20,7 +20,7 @@ from anonface.backends.ifadit import IFADIT
 from anonface.backends.latent_editing import LatentEditingBackend
 from anonface.backends.looks import shrink
 from anonface.backends.message import LEGIBLE, opened
-from anonface.evaluation.mute import without_identity
+from anonface.evaluation.identity_ablation import without_identity
 from anonface.evaluation.trials import Engine
 from anonface.keys import CONSISTENT_SALT, Key
 from anonface.models.identity import KEPT, IdentityEncoder

@@ -8,8 +8,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.evaluation.audit.finding import Attack, Finding, likeness, standing, told_apart
+from anonface.evaluation.audit.finding import Attack, Finding, standing, told_apart
 from anonface.evaluation.audit.subject import Seen, Subject
+from anonface.evaluation.metrics import likeness
 
 Pixels = NDArray[np.uint8]
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from anonface.errors import NoFaceError, UsageError
 from anonface.evaluation.audit import marks
-from anonface.evaluation.audit.finding import likeness
 from anonface.evaluation.audit.model import Code, Model
 from anonface.evaluation.judges import Judges, Original, photos_of
+from anonface.evaluation.metrics import likeness
 from anonface.evaluation.recognizers import Look
 from anonface.evaluation.trials import Engine, Result, evaluation_key, through_png
 from anonface.keys import Key

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from anonface.evaluation.audit.finding import Attack, Finding, likeness, matched, standing, told_apart
+from anonface.evaluation.audit.finding import Attack, Finding, matched, standing, told_apart
 from anonface.evaluation.audit.subject import Seen, Subject
+from anonface.evaluation.metrics import likeness
 
 PUBLISHED_RATE = 0.02  # HFORD and DBAF, FaceNet trained on VGGFace2, anonymized against its own original
 

@@ -11,10 +11,10 @@ from colours import Colour, Perfect, Reddish, WholePictures, coloured_people
 
 from anonface import cli
 from anonface.errors import OutputError
-from anonface.evaluation.aside import Aside
 from anonface.evaluation.judges import Judges
 from anonface.evaluation.run import evaluate
 from anonface.evaluation.trials import Plan
+from anonface.evaluation.worker_process import Worker
 from anonface.pipeline import Engine
 
 JUDGES = partial(WholePictures, Colour(), [Reddish()])
@@ -60,7 +60,7 @@ def test_every_photo_is_measured_once_whatever_becomes_of_the_other_process(tmp_
         Plan(1),
         judges=JUDGES(),
         journal=journal,
-        aside=Aside(other, JUDGES),
+        worker=Worker(other, JUDGES),
         progress=lambda done, total: steps.append((done, total)),
         show=lambda original, versions: pictures.setdefault(original.file.name, versions),
     )
@@ -78,9 +78,9 @@ def test_every_photo_is_measured_once_whatever_becomes_of_the_other_process(tmp_
 def test_it_is_for_several_cores(monkeypatch, device, threads, there):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     settings = cli.EngineSettings("ifadit", "cpu", "yunet", "trained", 7)
-    aside = cli._aside(SimpleNamespace(device_name=device), settings, partial(Judges, embedders=("sface",)))
-    assert (aside is not None) == there
-    if aside:
-        told = pickle.loads(pickle.dumps(aside))
+    worker = cli._worker(SimpleNamespace(device_name=device), settings, partial(Judges, embedders=("sface",)))
+    assert (worker is not None) == there
+    if worker:
+        told = pickle.loads(pickle.dumps(worker))
         assert told.judges.func is Judges and told.judges.keywords == {"embedders": ("sface",)}
         assert told.engine.func is Engine and told.engine.args[4] == 7

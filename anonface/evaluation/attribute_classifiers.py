@@ -1,7 +1,7 @@
-"""Judges of what must not change: apparent sex and age, by published classifiers.
+"""Published classifiers of apparent sex and age, which anonymization should keep.
 
-One of them labelled the faces that training learned from, and new faces are cast and refined by it, so its rows
-flatter. Of the other what it says of sex is read, which took no part in either: training asked it for ethnicity alone.
+``faceres`` labelled training data, and synthetic identities are chosen and refined by it, so its rows flatter. Of
+``gear`` only the sex is read. Training used nothing but its ethnicity.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from anonface.models.attribute_classifiers import SexAgeClassifier, SexClassifie
 
 @dataclass(frozen=True)
 class Impression:
-    """What a beholder reads in one face; ``age`` in years, None from one that does not read it."""
+    """Apparent sex and age of one face; ``age`` in years, None from a classifier that does not read it."""
 
     male: bool
     age: float | None
 
 
-class Beholder(Protocol):
-    """Reads aligned faces; ``seen_by_loss`` says whether any training loss, or what it learned from, used it."""
+class AttributeClassifier(Protocol):
+    """Reads aligned faces; ``seen_by_loss`` says whether a training loss or training data used it."""
 
     @property
     def name(self) -> str: ...
@@ -55,7 +55,7 @@ class FaceRes:
     reads_age: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._apparent = SexAgeClassifier(weights.graph("faceres"))
+        self._apparent = SexAgeClassifier(weights.graph(self.name))
 
     def read(self, crop: NDArray[np.uint8]) -> Impression:
         sex, age = self._apparent(_tensor(crop))[0].tolist()
@@ -63,7 +63,7 @@ class FaceRes:
 
 
 class Gear:
-    """Sex alone: its ages are classes too wide for a decade.
+    """Sex alone; its age classes are wider than a decade.
 
     Raises:
         WeightsError: its weights cannot be had.
@@ -74,13 +74,13 @@ class Gear:
     reads_age: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self._apparent = SexClassifier(weights.graph("gear"))
+        self._apparent = SexClassifier(weights.graph(self.name))
 
     def read(self, crop: NDArray[np.uint8]) -> Impression:
         return Impression(float(self._apparent(_tensor(crop))) > 0.5, None)
 
 
-BEHOLDERS: tuple[type[FaceRes] | type[Gear], ...] = (FaceRes, Gear)
+CLASSIFIERS: tuple[type[FaceRes] | type[Gear], ...] = (FaceRes, Gear)
 
 
 def _tensor(crop: NDArray[np.uint8]) -> Tensor:

@@ -1,7 +1,6 @@
-"""What happens to an anonymized photo on its way: saved again, made smaller, cut, lightened, sent by a messenger.
+"""Degradations of an anonymized photo before recovery: compression, resizing, cropping, brightness, noise.
 
-Every attack is a pure function of pixels (and of a seed, where it draws something). None of them knows the key: they
-are what recovery from pixels has to live with.
+Each is a pure function of pixels, and of a seed where it draws noise.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ Box = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Attack:
-    """One thing that may happen to a photo.
+class Degradation:
+    """One change of a photo.
 
     Attributes:
         title: for the report.
         change: pixels [H, W, 3] and a seed -> new pixels; does not change its argument.
-        cut: share of the width and of the height that is lost at each side.
-        scale: new side over old side, after cutting.
+        cut: share of the width and of the height cropped at each side.
+        scale: new side over old side, after cropping.
     """
 
     title: str
@@ -42,29 +41,29 @@ class Attack:
         return self.change(pixels, seed)
 
     def moved(self, box: ArrayLike, shape: Sequence[int]) -> Box:
-        """Where a box (x, y, w, h) of a photo of that (H, W, ...) lies afterwards."""
+        """The place, afterwards, of a box (x, y, w, h) of a photo of shape (H, W, ...)."""
         x, y, w, h = np.asarray(box, dtype=np.float64)
         left, top = round(self.cut * shape[1]), round(self.cut * shape[0])
         return np.array([x - left, y - top, w, h]) * self.scale
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """The attacks that a comma-separated list names, each once; "none" names none.
+    """Names of a comma-separated list, each once; "none" gives none.
 
     Raises:
-        UsageError: there is no such attack.
+        UsageError: an unknown name.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if names == ("none",):
         return ()
     for name in names:
-        if name not in ATTACKS:
-            raise UsageError(f"there is no attack {name!r}", f"known: {', '.join(ATTACKS)}, or none")
+        if name not in DEGRADATIONS:
+            raise UsageError(f"there is no attack {name!r}", f"known: {', '.join(DEGRADATIONS)}, or none")
     return names
 
 
 def _saved(pixels: Pixels, format: str, **options: Any) -> Pixels:
-    """Through a file of that format, by Pillow: images.encode is made to lose as little as possible."""
+    """Written and read by Pillow, since ``images`` writes with as little loss as possible."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, format, **options)
     with Image.open(file) as image:
@@ -100,35 +99,35 @@ def _noisy(deviation: float, pixels: Pixels, seed: int) -> Pixels:
 
 
 def _sent(first: int, second: int, pixels: Pixels, seed: int) -> Pixels:
-    """Compressed by the sender's phone, and once more on the way."""
+    """Compressed by the sender's phone and again by the messenger."""
     return _jpeg(second, _jpeg(first, pixels, seed), seed)
 
 
 def _screenshot(pixels: Pixels, seed: int) -> Pixels:
-    """Shown smaller than it is, sharpened by the viewer, and kept without loss."""
+    """Resized and sharpened by the viewer, then saved without loss."""
     height, width = (max(1, round(side * SCREEN)) for side in pixels.shape[:2])
     shown = Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
     return np.array(shown.filter(ImageFilter.UnsharpMask(radius=1, percent=40, threshold=0)))
 
 
 def _in_company(pixels: Pixels, seed: int) -> Pixels:
-    """Beside its mirror image, so that recovery has two faces to render at once."""
+    """Joined with its mirror image, so that two faces are recovered at once."""
     return np.concatenate([pixels, pixels[:, ::-1]], axis=1)
 
 
 SCREEN = 0.85  # of a photo's side, on a screen
 
-ATTACKS: dict[str, Attack] = {
-    **{f"jpeg{q}": Attack(f"JPEG {q}", partial(_jpeg, q)) for q in (95, 90, 85, 70, 50)},
-    "webp80": Attack("WebP 80", partial(_webp, 80)),
-    "resize75": Attack("resizing to 75 %", partial(_resized, 0.75), scale=0.75),
-    "resize50": Attack("resizing to 50 %", partial(_resized, 0.5), scale=0.5),
-    "crop10": Attack("cropping by 10 % (5 % a side)", partial(_cropped, 0.05), cut=0.05),
-    "brighter": Attack("brightening by 20 %", partial(_lightened, 1.2)),
-    "darker": Attack("darkening by 20 %", partial(_lightened, 0.8)),
-    "noise": Attack("noise of 5 grey levels", partial(_noisy, 5.0)),
-    "messenger": Attack("JPEG 85, then JPEG 70", partial(_sent, 85, 70)),
-    "screenshot": Attack("a screenshot at 85 %", _screenshot, scale=SCREEN),
-    "company": Attack("being set beside its mirror image", _in_company),
+# JPEGs have halved colour (4:2:0), as cameras and messengers write them.
+DEGRADATIONS: dict[str, Degradation] = {
+    **{f"jpeg{q}": Degradation(f"JPEG {q}", partial(_jpeg, q)) for q in (95, 90, 85, 70, 50)},
+    "webp80": Degradation("WebP 80", partial(_webp, 80)),
+    "resize75": Degradation("resizing to 75 %", partial(_resized, 0.75), scale=0.75),
+    "resize50": Degradation("resizing to 50 %", partial(_resized, 0.5), scale=0.5),
+    "crop10": Degradation("cropping by 10 % (5 % a side)", partial(_cropped, 0.05), cut=0.05),
+    "brighter": Degradation("brightening by 20 %", partial(_lightened, 1.2)),
+    "darker": Degradation("darkening by 20 %", partial(_lightened, 0.8)),
+    "noise": Degradation("noise of 5 grey levels", partial(_noisy, 5.0)),
+    "messenger": Degradation("JPEG 85, then JPEG 70", partial(_sent, 85, 70)),
+    "screenshot": Degradation("a screenshot at 85 %", _screenshot, scale=SCREEN),
+    "company": Degradation("being set beside its mirror image", _in_company),
 }
-"""All JPEGs with halved colour (4:2:0), as cameras and messengers write them."""

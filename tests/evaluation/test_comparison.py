@@ -15,8 +15,8 @@ from test_page import Reader
 
 from anonface import batch, cli
 from anonface.errors import DeviceError, UsageError, WeightsError
-from anonface.evaluation import beside_tables
-from anonface.evaluation.beside import PLACED, TIERS, Contender, chosen, compare, to_json
+from anonface.evaluation import comparison_tables
+from anonface.evaluation.comparison import PLACED, TIERS, ComparedEngine, chosen, compare, to_json
 from anonface.evaluation.judges import look_at_originals
 from anonface.evaluation.peers import PEERS
 from anonface.evaluation.published import FIGURES, PAPERS
@@ -99,22 +99,22 @@ def ground(tmp_path_factory):
 
 
 def peer(name, make):
-    return Contender(name, make, described, recovers=False)
+    return ComparedEngine(name, make, described, recovers=False)
 
 
 @pytest.fixture(scope="module")
 def found(ground):
     """Two peers, one engine with a key, and one that files can be made with; and every picture that was shown."""
     shown, steps = [], []
-    contenders = [
-        Contender("hiding", Hiding, described, tiers=TIERS, needed=True),
-        Contender("perfect", Perfect, described),
+    engines = [
+        ComparedEngine("hiding", Hiding, described, tiers=TIERS, needed=True),
+        ComparedEngine("perfect", Perfect, described),
         peer("returning", Returning),
         peer("blackening", Blackening),
-        Contender("weightless", weightless, described),
+        ComparedEngine("weightless", weightless, described),
     ]
     comparison = compare(
-        contenders,
+        engines,
         **ground,
         plan=Plan(2, recover_keys=1),
         limit=4,
@@ -128,7 +128,7 @@ def found(ground):
 
 def cells(comparison, row):
     """A row of the one wide table, by column."""
-    grid = next(grid for grid in beside_tables.grids(comparison) if grid.title == beside_tables.TITLE)
+    grid = next(grid for grid in comparison_tables.grids(comparison) if grid.title == comparison_tables.TITLE)
     return dict(zip(grid.columns, next(cells for cells in grid.rows if cells[0] == row), strict=True))
 
 
@@ -169,7 +169,7 @@ def test_a_peer_is_never_asked_to_lead_back(found):
     assert (row.gives, row.exact, row.tried) == ("nothing", 0, 0)
     assert "recover" not in row.report.samples and len(row.report.samples["anonymized"]) == 4
     assert [shown[column] for column in shown if "key" in column] == ["–", "–", "nothing"]
-    assert shown["s a face to lead back ↓"] == "–" and float(shown["peak memory, MB ↓"]) > 10
+    assert shown["s a face to recover ↓"] == "–" and float(shown["peak memory, MB ↓"]) > 10
 
 
 def test_every_call_has_its_seconds(found):
@@ -221,7 +221,7 @@ class Forging:
 
 def test_what_comes_back_otherwise_is_counted(ground):
     made = compare(
-        [Contender("hiding", Hiding, described, tiers=TIERS)], **ground, plan=Plan(1), limit=2, files=Forging
+        [ComparedEngine("hiding", Hiding, described, tiers=TIERS)], **ground, plan=Plan(1), limit=2, files=Forging
     )
     assert [(row.gives, row.exact, row.tried) for row in made.rows[1:]] == [("bytes", 0, 2), ("pixels", 0, 2)]
     assert made.rows[1].report.rate("right key, from pixels: matched").value == 1.0  # who does not look closely
@@ -230,15 +230,15 @@ def test_what_comes_back_otherwise_is_counted(ground):
 def test_what_is_missing_is_left_out_and_named(found, ground):
     assert found.comparison.left_out == {"lost": "never found", "weightless": "no weights: bring some"}
     told = compare(
-        [Contender("hinted", hinted, described), peer("returning", Returning)], **ground, plan=Plan(1), limit=1
+        [ComparedEngine("hinted", hinted, described), peer("returning", Returning)], **ground, plan=Plan(1), limit=1
     )
     assert told.left_out == {"hinted": "no weights: name its weights with --beside hinted=FOLDER"}
     with pytest.raises(WeightsError, match="no weights"):
-        compare([Contender("weightless", weightless, described, needed=True)], **ground, plan=Plan(1))
+        compare([ComparedEngine("weightless", weightless, described, needed=True)], **ground, plan=Plan(1))
     alone = compare([peer("mortal", Mortal), peer("returning", Returning)], **ground, plan=Plan(1), limit=1)
     assert [row.name for row in alone.rows] == ["returning"] and "ended with exit code 1" in alone.left_out["mortal"]
     with pytest.raises(DeviceError):
-        compare([Contender("mortal", Mortal, described, False, needed=True)], **ground, plan=Plan(1), limit=1)
+        compare([ComparedEngine("mortal", Mortal, described, False, needed=True)], **ground, plan=Plan(1), limit=1)
 
 
 def test_what_is_told_on_the_way(found):
@@ -246,26 +246,26 @@ def test_what_is_told_on_the_way(found):
     first = [(heading, picture.mean()) for name, heading, picture in found.shown if name == "00.png"]
     assert [heading for heading, _ in first] == [
         "hiding",
-        "hiding, led back",
-        "hiding --seal file, led back",
-        "hiding --seal face, led back",
+        "hiding, recovered",
+        "hiding --seal file, recovered",
+        "hiding --seal face, recovered",
         "perfect",
-        "perfect, led back",
+        "perfect, recovered",
         "returning",
         "blackening",
     ]
     means = dict(first)
     assert means["blackening"] == 0
-    assert means["returning"] == means["perfect, led back"] == means["hiding --seal file, led back"] == 80
+    assert means["returning"] == means["perfect, recovered"] == means["hiding --seal file, recovered"] == 80
 
 
 def test_photos_that_cannot_be_compared(ground, tmp_path):
-    contenders = [peer("returning", Returning)]
+    engines = [peer("returning", Returning)]
     (tmp_path / "a.png").write_bytes((ground["folder"] / "00.png").read_bytes())
     with pytest.raises(UsageError, match="identities"):
-        compare(contenders, **ground | {"folder": tmp_path}, plan=Plan(1), split="odd")
+        compare(engines, **ground | {"folder": tmp_path}, plan=Plan(1), split="odd")
     with pytest.raises(UsageError, match="finds no face"):
-        compare(contenders, **ground | {"originals": []}, plan=Plan(1))
+        compare(engines, **ground | {"originals": []}, plan=Plan(1))
 
 
 def test_names_as_typed():
@@ -288,8 +288,8 @@ def test_every_published_figure_names_its_paper():
 
 
 def test_the_tables_say_the_same_in_every_shape(found):
-    wide, narrow = (beside_tables.grids(found.comparison, narrow) for narrow in (False, True))
-    one = next(grid for grid in wide if grid.title == beside_tables.TITLE)
+    wide, narrow = (comparison_tables.grids(found.comparison, narrow) for narrow in (False, True))
+    one = next(grid for grid in wide if grid.title == comparison_tables.TITLE)
     parts = narrow[1:5]
     assert [cell for part in parts for cell in part.columns[1:]] == list(one.columns[1:])
     for number, row in enumerate(one.rows):
@@ -299,7 +299,7 @@ def test_the_tables_say_the_same_in_every_shape(found):
         "Not measured here: figures of papers, taken by their authors under other protocols",
         "How those protocols differ",
     ]
-    text = beside_tables.markdown(found.comparison)
+    text = comparison_tables.markdown(found.comparison)
     assert "| returning | 100 % (100 to 100)" in text and "| SignFlip | other photo of the person matched" in text
     data = json.loads(to_json(found.comparison))
     assert [row["name"] for row in data["rows"]][:3] == ["hiding", "hiding --seal file", "hiding --seal face"]
@@ -312,7 +312,7 @@ def test_the_page_has_a_row_of_pictures_for_each_photo(found):
     pictures = {"a<b>.png": {"original": np.zeros((9, 9, 3), np.uint8)}}
     for name, heading, picture in found.shown:
         pictures.setdefault(name, {})[heading] = picture
-    text = beside_tables.page(found.comparison, pictures)
+    text = comparison_tables.page(found.comparison, pictures)
     read = Reader(text)
     assert len(read.all("img")) == 5 * 9  # four photos and that one; eight headings and the original's
     said = "".join(read.text)

@@ -4,8 +4,8 @@ from PIL import Image
 from skimage import data
 
 from anonface.errors import WeightsError
-from anonface.evaluation import beholders
-from anonface.evaluation.beholders import BEHOLDERS, FaceRes, Gear
+from anonface.evaluation import attribute_classifiers
+from anonface.evaluation.attribute_classifiers import CLASSIFIERS, FaceRes, Gear
 from anonface.evaluation.judges import CROP, Judges
 
 FACE = np.array([175.0, 65, 95, 130])
@@ -19,7 +19,7 @@ def judges():
 def test_both_read_the_portrait_of_a_woman_in_her_forties(judges):
     original = judges.aligned(data.astronaut(), FACE)
     read = judges.impressions(original)
-    assert set(read) == {make.name for make in BEHOLDERS}
+    assert set(read) == {make.name for make in CLASSIFIERS}
     assert not read["faceres"].male and 25 <= read["faceres"].age <= 55
     assert not read["gear"].male and read["gear"].age is None
 
@@ -49,7 +49,7 @@ def test_without_weights_a_beholder_is_left_out(monkeypatch):
     def graph(name):
         raise WeightsError(f"{name} is missing")
 
-    monkeypatch.setattr(beholders.weights, "graph", graph)
+    monkeypatch.setattr(attribute_classifiers.weights, "graph", graph)
     judges = Judges(recognizer=object())
-    assert judges.beholders == [] and judges.gaze is None and judges.expression is None
+    assert judges.classifiers == [] and judges.gaze is None and judges.expression is None
     assert judges.absent[:4] == ["faceres", "gear", "iris-landmarks", "emotion"]

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from colours import Colour, Outcome, Perfect, Reddish, Untouched, WholePictures, coloured_people
 
+from anonface.evaluation.measurements import NO_IDENTITY
 from anonface.evaluation.run import GROSS, evaluate
-from anonface.evaluation.trials import MUTE, Plan
+from anonface.evaluation.trials import Plan
 
 
 class Painter(Perfect):
@@ -42,7 +43,7 @@ BROKEN = {
     "the photo comes out as it went in": lambda: (Untouched(), None),
     "the key is ignored": lambda: (Painter(own_colour), None),
     "everybody becomes one face": lambda: (Painter(constant), None),
-    "any key leads back": lambda: (Keyless(), None),
+    "any key recovers the person": lambda: (Keyless(), None),
 }
 
 
@@ -54,14 +55,16 @@ def judges():
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_engine_is_named(tmp_path, judges, name):
     engine, mute = BROKEN[name]()
-    report = evaluate(engine, coloured_people(tmp_path), Plan(2), mutes={MUTE: mute} if mute else {}, judges=judges)
+    report = evaluate(
+        engine, coloured_people(tmp_path), Plan(2), ablations={NO_IDENTITY: mute} if mute else {}, judges=judges
+    )
     assert name in report.settings[GROSS]
 
 
 def test_identity_that_passes_beside_the_key_is_named(tmp_path, judges):
     engine, leaky = Perfect(), Keyless()
     leaky.seen = engine.seen
-    report = evaluate(engine, coloured_people(tmp_path), Plan(2), mutes={MUTE: leaky}, judges=judges)
+    report = evaluate(engine, coloured_people(tmp_path), Plan(2), ablations={NO_IDENTITY: leaky}, judges=judges)
     assert "identity passes beside the key" in report.settings[GROSS]
     assert "any key" not in report.settings[GROSS]
 

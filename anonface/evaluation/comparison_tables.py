@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.evaluation.beside import PLACED, Comparison, Row
+from anonface.evaluation.comparison import PLACED, Comparison, Row
+from anonface.evaluation.measurements import ANONYMIZED, ONE_BIT, RANDOM, RIGHT, in_the_face
 from anonface.evaluation.metrics import NOTHING, Interval
 from anonface.evaluation.page import document, gallery, table
 from anonface.evaluation.published import COMMON, FIGURES, PAPERS
 from anonface.evaluation.report import Grid, as_markdown
-from anonface.evaluation.trials import ANONYMIZED, ONE_BIT, RANDOM, RIGHT, in_the_face
 
 Pixels = NDArray[np.uint8]
 Column = tuple[str, Callable[[Row], str]]
@@ -24,10 +24,10 @@ GIVES = {"bytes": "every byte of the file", "pixels": "every pixel", "person": "
 
 
 def grids(comparison: Comparison, narrow: bool = False) -> tuple[Grid, ...]:
-    """What was run, a row an engine, what was left out, and apart from it what papers report.
+    """Settings, one row an engine, engines left out, and figures that papers report.
 
     Args:
-        narrow: the row of an engine in four tables, as a terminal can show it.
+        narrow: split the columns over four tables, for a terminal.
     """
     settings = tuple((name, ABSENT if value is None else str(value)) for name, value in comparison.settings.items())
     used = comparison.thresholds[0]
@@ -43,9 +43,9 @@ def grids(comparison: Comparison, narrow: bool = False) -> tuple[Grid, ...]:
 
 
 def published() -> tuple[Grid, Grid]:
-    """What papers report, and what their protocols are."""
+    """Figures that papers report, and their protocols."""
     heading = "Not measured here: figures of papers, taken by their authors under other protocols"
-    columns = ("method", "figure", "hidden", "led back", "photos; judge", "from")
+    columns = ("method", "figure", "anonymized", "recovered", "photos; judge", "from")
     rows = tuple(
         (f.method, f.what, f.hidden or ABSENT, f.back or ABSENT, f"{f.on}; {f.judge}", f"{f.paper}, {f.table}")
         for f in FIGURES
@@ -68,9 +68,9 @@ def page(comparison: Comparison, pictures: Mapping[str, Mapping[str, Pixels]]) -
     columns = list(dict.fromkeys(heading for versions in pictures.values() for heading in versions))
     black = np.zeros((1, 1, 3), np.uint8)
     rows = {name: [versions.get(column, black) for column in columns] for name, versions in pictures.items()}
-    said = f"The first key of the first {len(rows)} photos; black where an engine found no face, or opened nothing."
+    caption = f"The first key of the first {len(rows)} photos; black where an engine found no face, or opened nothing."
     title = f"{TITLE}: {comparison.settings.get('folder', '')}"
-    return document(title, [*map(table, grids(comparison)), *gallery(columns, rows, said)])
+    return document(title, [*map(table, grids(comparison)), *gallery(columns, rows, caption)])
 
 
 def _grid(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Grid:
@@ -79,7 +79,7 @@ def _grid(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Grid:
 
 
 def _parts(rows: Sequence[Row]) -> dict[str, list[Column]]:
-    """The columns in four parts, each under a title; detectors and beholders are those that the rows name."""
+    """The columns in four parts, by title; detectors and classifiers are taken from the rows."""
     titles = [figure.title for figure in rows[0].report.figures] if rows else []
     found, sex, age = (
         [title for title in titles if title.startswith(start)]
@@ -99,15 +99,15 @@ def _parts(rows: Sequence[Row]) -> dict[str, list[Column]]:
             (f"age kept, by {_names(age)} ↑", lambda row: _shares(row, age)),
             ("PSNR, SSIM in the face", lambda row: _nearness(row, ANONYMIZED)),
         ],
-        "What leads back": [
+        "What recovery gives": [
             ("right key, matched ↑", lambda row: _with_bounds(row, f"{RIGHT}: matched to the original")),
             ("wrong key / one bit off, matched ↓", _wrong),
             ("the right key brings back", _brings_back),
             ("PSNR, SSIM of that in the face ↑", lambda row: _nearness(row, RIGHT)),
         ],
         "What it takes": [
-            ("s a face to hide ↓", lambda row: _mean(row, "anonymize", 2)),
-            ("s a face to lead back ↓", lambda row: _mean(row, "recover", 2)),
+            ("s a face to anonymize ↓", lambda row: _mean(row, "anonymize", 2)),
+            ("s a face to recover ↓", lambda row: _mean(row, "recover", 2)),
             ("peak memory, MB ↓", lambda row: ABSENT if math.isnan(row.memory) else f"{row.memory / 1e6:.0f}"),
         ],
     }
@@ -118,7 +118,7 @@ def _brings_back(row: Row) -> str:
 
 
 def _wrong(row: Row) -> str:
-    """What wrong keys lead to; a seal that opened under none of them gave nothing that could be compared."""
+    """Matches under wrong keys; "refused" for a seal that opened under none of them."""
     tried = [value for name in (RANDOM, ONE_BIT) for _, _, value in row.report.samples.get(name, ())]
     if row.gives in ("bytes", "pixels") and tried and all(map(math.isnan, tried)):
         return "refused"
@@ -126,22 +126,22 @@ def _wrong(row: Row) -> str:
 
 
 def _names(titles: Sequence[str]) -> str:
-    """Whom figures name behind "by", without what stands in brackets."""
+    """The names behind "by" in titles of figures, without brackets."""
     return " / ".join(title.partition(" by ")[2].partition(" (")[0] for title in titles)
 
 
 def _rate(row: Row, title: str) -> Interval:
-    """At the first threshold, of the row whose title starts so; nothing where that was not measured."""
+    """At the first threshold, the row whose title starts so; NOTHING if it was not measured."""
     return next((rate.at[0] for rate in row.report.rates if rate.title.startswith(title)), NOTHING)
 
 
 def _figure(row: Row, title: str) -> Interval:
-    """Of that very title; nothing where that was not measured."""
+    """The figure of that title; NOTHING if it was not measured."""
     return next((figure.interval for figure in row.report.figures if figure.title == title), NOTHING)
 
 
 def _with_bounds(row: Row, title: str) -> str:
-    """A rate with its interval, and how often there was no face to compare."""
+    """A rate with its interval, and the number of faces not found."""
     rate = _rate(row, title)
     if not rate.n:
         return ABSENT
@@ -151,7 +151,7 @@ def _with_bounds(row: Row, title: str) -> str:
 
 
 def _percent(shares: Sequence[Interval]) -> str:
-    """Shares of one unit; a dash where nothing was measured of any."""
+    """Shares as percentages; a dash where none was measured."""
     words = (f"{100 * share.value:.3g}" if share.n else ABSENT for share in shares)
     return " / ".join(words) + " %" if any(share.n for share in shares) else ABSENT
 
@@ -161,7 +161,7 @@ def _shares(row: Row, titles: Sequence[str]) -> str:
 
 
 def _mean(row: Row, title: str, digits: int) -> str:
-    """A mean, and of how many where others had no face to measure."""
+    """A mean, and its number of measurements where some had no face."""
     mean = _figure(row, title)
     if not mean.n:
         return ABSENT

@@ -2,8 +2,8 @@ import pytest
 import torch
 from skimage import data
 
-from anonface.evaluation.mute import mutes, without_identity
-from anonface.evaluation.trials import MUTE, ZERO
+from anonface.evaluation.identity_ablation import ablations, without_identity
+from anonface.evaluation.measurements import NO_CODE, NO_IDENTITY
 from anonface.keys import Key
 from anonface.models.identity import KEPT
 from anonface.pipeline import Engine
@@ -37,8 +37,8 @@ def test_only_conditions_are_left_of_the_code(engine):
 
 
 def test_nothing_at_all_is_left_of_a_code_at_zero(engine):
-    found = mutes(engine)
-    assert list(found) == [MUTE, ZERO]
+    found = ablations(engine)
+    assert list(found) == [NO_IDENTITY, NO_CODE]
     code = torch.nn.functional.normalize(torch.randn(1, 448, dtype=torch.float64), dim=1)
     key = engine.backend.keygen([Key.from_bytes(bytes(32)).face(bytes(32), "ifadit", 0)])
     left = [mute.backend.flow.inverse(code, key) for mute in found.values()]
@@ -50,4 +50,4 @@ def test_nothing_at_all_is_left_of_a_code_at_zero(engine):
 
 def test_other_backends_have_no_identity_code(engine, monkeypatch):
     monkeypatch.setattr(engine, "backend", object())
-    assert without_identity(engine) is None and mutes(engine) == {}
+    assert without_identity(engine) is None and ablations(engine) == {}
