@@ -113,7 +113,7 @@ def rows():
 
 
 def test_the_table_has_every_fault_and_every_test_that_it_names():
-    assert [int(row[0]) for row in rows()] == list(range(1, 41))
+    assert [int(row[0]) for row in rows()] == list(range(1, len(rows()) + 1)) and len(rows()) >= 40
     for row in rows():
         for named in re.split("[,;] ", row[5]):
             file, _, name = named.rpartition(": ")

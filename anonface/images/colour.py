@@ -88,17 +88,18 @@ def of_file(image: Image, data: bytes, exif: Exif, label: str) -> Colours:
         ImageError: they are those of an HDR picture, or a range that pictures do not have.
     """
     icc = image.info.get("icc_profile") or None
+    grey = image.mode in GREY_MODES
     if image.format in ("AVIF", "HEIF"):
         _, codes = isobmff.colours(isobmff.properties(data))
         if icc is None or (codes and codes[1] in HDR_CURVES):
             if codes is None:
                 return Colours(None, ("it does not say what its colours are; they were taken for sRGB",))
-            return _by_codes(*codes, label)
+            return _by_codes(*codes, grey, label)
     elif image.format == "PNG" and (points := png.code_points(data)):
         primaries, transfer, matrix, full = points
         if matrix or not full:
             raise ImageError(f"{label} has colours of a range or matrix that is not read", "save it as sRGB first")
-        return _by_codes(primaries, transfer, label)
+        return _by_codes(primaries, transfer, grey, label)
     elif image.format == "BMP" and icc is None:
         icc = _of_bmp(data)
     if icc:
@@ -106,7 +107,7 @@ def of_file(image: Image, data: bytes, exif: Exif, label: str) -> Colours:
             raise _hdr(tag[1], label)
         return Colours(icc)
     if image.format == "PNG" and "srgb" not in image.info:
-        return _of_png(image)
+        return _of_png(image, grey)
     if image.format == "TIFF" and (found := _of_tiff(getattr(image, "tag_v2", {}))):
         return found
     space_said = exif.get_ifd(EXIF_IFD).get(COLOR_SPACE)
@@ -164,7 +165,7 @@ def _hdr(transfer: int, label: str) -> ImageError:
     )
 
 
-def _by_codes(primaries: int, transfer: int, label: str) -> Colours:
+def _by_codes(primaries: int, transfer: int, grey: bool, label: str) -> Colours:
     """What code points of H.273 say."""
     if transfer in HDR_CURVES:
         raise _hdr(transfer, label)
@@ -177,27 +178,28 @@ def _by_codes(primaries: int, transfer: int, label: str) -> Colours:
         return Colours(None, (f"its colours ({said}) are not known here and were taken for sRGB",))
     notes = ("its video transfer curve was taken for that of sRGB",) if transfer in VIDEO_CURVES else ()
     name, space = PRIMARIES[primaries]
-    icc, more = _written(replace(space, gamma=GAMMAS.get(transfer)), name)
+    icc, more = _written(replace(space, gamma=GAMMAS.get(transfer)), name, grey)
     return Colours(icc, (*more, *notes))
 
 
-def _written(space: Space, name: str) -> Colours:
-    """A profile of a space, and a note of it; nothing for sRGB."""
-    if space == SRGB:
+def _written(space: Space, name: str, grey: bool = False) -> Colours:
+    """A profile of a space, and a note of it; nothing for sRGB, and for greys under its curve."""
+    if space == SRGB or (grey and space.gamma is None):
         return Colours(None)
     curve = f", gamma {space.gamma:.3g}" if space.gamma else ""
     return Colours(profile_of(space), (f"its colours ({name}{curve}) are kept by a colour profile",))
 
 
-def _of_png(image: Image) -> Colours:
+def _of_png(image: Image, grey: bool) -> Colours:
     """What cHRM and gAMA say."""
     said = image.info.get("gamma", SRGB_GAMMA)
-    gamma = None if abs(said - SRGB_GAMMA) <= NEAR_GAMMA or said <= 0 else 1 / said
     points = image.info.get("chromaticity")
     white, *primaries = zip(points[::2], points[1::2], strict=True) if points else (D65, *SRGB_PRIMARIES)
-    if gamma is None and image.mode in GREY_MODES:  # its greys are those of any space
-        return Colours(None)
-    return _measured(white, primaries, gamma)
+    found = _measured(white, primaries, None, grey)
+    usual = abs(said - SRGB_GAMMA) <= NEAR_GAMMA  # which PNG says for sRGB, too
+    if said <= 0 or "gamma" not in image.info or (usual and found == Colours(None)):
+        return found
+    return _measured(white, primaries, 1 / said, grey)
 
 
 def _of_tiff(tags: Mapping[int, Any]) -> Colours | None:
@@ -211,7 +213,9 @@ def _of_tiff(tags: Mapping[int, Any]) -> Colours | None:
     return Colours(found.icc, (*found.notes, *notes))
 
 
-def _measured(white: Sequence[float], primaries: Sequence[Sequence[float]], gamma: float | None) -> Colours:
+def _measured(
+    white: Sequence[float], primaries: Sequence[Sequence[float]], gamma: float | None, grey: bool = False
+) -> Colours:
     """What chromaticities, and a gamma or (None) the curve of sRGB, say."""
     try:
         points = [(float(x), float(y)) for x, y in (*primaries, white)]
@@ -223,7 +227,7 @@ def _measured(white: Sequence[float], primaries: Sequence[Sequence[float]], gamm
             if _near(space, other):
                 space, name = replace(other, gamma=gamma), known
                 break
-        return _written(space, name)
+        return _written(space, name, grey)
     except ValueError:
         return Colours(None, ("its primaries or gamma make no sense and were left out",))
 

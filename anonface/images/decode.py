@@ -30,6 +30,7 @@ READABLE = ("PNG", "JPEG", "MPO", "WEBP", "TIFF", "BMP", "GIF", "PPM", "AVIF", "
 HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"}
 ORIENTATION = 0x0112  # EXIF
 XMP_ORIENTATION = re.compile(rb"tiff:Orientation\s*(?:=\s*[\"']|>)\s*([1-8])")
+EXIF_BLOCKS = ("exif", "Raw profile type exif")  # as Pillow names them; the second of PNG by ImageMagick
 PADDING = 64  # px; encoders add fewer at the right and below
 PNG_END = b"IEND\xae\x42\x60\x82"
 
@@ -94,24 +95,17 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
         notes.append(f"{getattr(image, 'n_frames', 1) - 1} further pictures in the file were left out")
     elif page is None and getattr(image, "is_animated", False):
         raise ImageError(f"{label} is animated or has several pages", "give its pictures one by one")
-    if kind == "PNG":
-        _open(data).verify()  # every checksum; load() stops earlier
-        if PNG_END not in data:
-            raise ImageError(f"{label} is truncated", "use an intact copy")
-        png.check_rows(data, label)
+    _check_whole(data, kind, page, label)
     by_xmp = _take_xmp(image)
     if not (page and page.bits == 16):
         image.load()
-    if kind == "JPEG" or (page and page.one(tiff.COMPRESSION, 1) == tiff.JPEG):
-        fault = jpeg.fault(tiff.jpegs(data, page) if page else [data])
-        if fault:
-            raise ImageError(f"{label} is truncated or damaged ({fault})", "use an intact copy")
+    by_xmp = by_xmp if by_xmp > 1 else _take_xmp(image)  # PNG may hold it behind the picture
     exif = _exif(image)
     deep = depth.read(image, data, page, label)
     said = exif.get(ORIENTATION, 1)  # none of a TIFF that Pillow has turned
     orientation = said if said in range(1, 9) else 1
     if by_xmp > 1 and orientation == 1 == (page.one(ORIENTATION, 1) if page else 1):
-        notes.append(f"its XMP alone asks for orientation {by_xmp}, as browsers do not heed; it was not turned")
+        notes.append(f"its XMP alone asks for orientation {by_xmp}, which browsers ignore; it was not turned")
     icc, said_of_colours = colour.of_file(image, data, exif, label)
     notes += said_of_colours
     alpha, grey = None, False
@@ -180,6 +174,23 @@ def _enable_heif(data: bytes, label: str) -> None:
     pillow_heif.register_heif_opener()
 
 
+def _check_whole(data: bytes, kind: str, page: tiff.Page | None, label: str) -> None:
+    """Refuse a PNG or JPEG of whose picture a part is missing, which Pillow would not.
+
+    Raises:
+        ImageError: it is.
+    """
+    if kind == "PNG":
+        _open(data).verify()  # every checksum; load() stops earlier
+        if PNG_END not in data:
+            raise ImageError(f"{label} is truncated", "use an intact copy")
+        png.check_rows(data, label)
+    elif kind == "JPEG" or (page and page.one(tiff.COMPRESSION, 1) == tiff.JPEG):
+        fault = jpeg.fault(tiff.jpegs(data, page) if page else [data])
+        if fault:
+            raise ImageError(f"{label} is truncated or damaged ({fault})", "use an intact copy")
+
+
 def _take_xmp(image: Image) -> int:
     """Take XMP from an image, which Pillow would turn by it; the orientation that it asks for."""
     packets = [image.info.pop(name, b"") for name in ("XML:com.adobe.xmp", "xmp")]
@@ -197,7 +208,7 @@ def _exif(image: Image) -> Exif:
     source = image
     if image.format != "TIFF":  # what Pillow has read before may hold the orientation of XMP
         source = Pillow.new("1", (1, 1))
-        source.info = image.info
+        source.info = {name: image.info[name] for name in EXIF_BLOCKS if name in image.info}
     try:
         exif = source.getexif()
         for directory in (metadata.EXIF_IFD, colour.INTEROP_IFD):

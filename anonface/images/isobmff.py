@@ -51,8 +51,10 @@ def crop(clap: bytes, width: int, height: int) -> tuple[int, int, int, int]:
     except (struct.error, ZeroDivisionError):
         raise ValueError("its clean aperture is broken") from None
     left, top = (width - wide) / 2 + across, (height - high) / 2 + down
-    box = ceil(left), ceil(top), floor(left + wide), floor(top + high)
-    if not (0 <= box[0] < box[2] <= width and 0 <= box[1] < box[3] <= height):
+    right, bottom = left + wide, top + high
+    box = ceil(left), ceil(top), floor(right), floor(bottom)
+    inside = left >= 0 and top >= 0 and right <= width and bottom <= height
+    if not (inside and box[0] < box[2] and box[1] < box[3]):
         raise ValueError("its clean aperture does not lie in the picture")
     return box
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from anonface.errors import ImageError
@@ -14,6 +15,7 @@ Directory = dict[int, tuple[int, ...]]
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the last two of files with 64-bit offsets
 SUBFILE_TYPE, OLD_SUBFILE_TYPE, DNG_VERSION, SUB_DIRECTORIES = 254, 255, 50706, 330
 WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER = 256, 257, 258, 259, 262, 266
+ORIENTATION = 274
 STRIP_OFFSETS, CHANNELS, ROWS, STRIP_SIZES, PLANAR, PREDICTOR = 273, 277, 278, 279, 284, 317
 TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS, TILE_SIZES = 322, 323, 324, 325
 EXTRA_SAMPLES, SAMPLE_FORMAT, JPEG_TABLES = 338, 339, 347
@@ -23,7 +25,13 @@ REDUCED, OLD_REDUCED = 1, 2  # as the two subfile types say it
 SEPARATE, UNASSOCIATED, RGB, UNCOMPRESSED, JPEG = 2, 2, 2, 1, 7
 CODES = {1: "B", 3: "H", 4: "I", 6: "b", 7: "B", 8: "h", 9: "i", 13: "I", 16: "Q", 17: "q", 18: "Q"}
 SHORT, LONG = 3, 4  # types, as the keys of CODES are; its values are struct's
-MAX_DIRECTORIES = 1000
+PLACING = {STRIP_OFFSETS, STRIP_SIZES, TILE_OFFSETS, TILE_SIZES, JPEG_TABLES}  # tags of many numbers
+DESCRIBING = {
+    *(SUBFILE_TYPE, OLD_SUBFILE_TYPE, DNG_VERSION, SUB_DIRECTORIES, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC),
+    *(FILL_ORDER, ORIENTATION, CHANNELS, ROWS, PLANAR, PREDICTOR, TILE_WIDTH, TILE_HEIGHT, EXTRA_SAMPLES),
+    SAMPLE_FORMAT,
+}
+MAX_DIRECTORIES, MAX_ENTRIES, MAX_SHORT, MAX_SEGMENTS = 1000, 1000, 100, 1 << 20
 
 READ = {1, 2, 3, 4, 5, 7, 8, 32773, 32946, 34925, 50000}  # none, CCITT, LZW, JPEG, Deflate, PackBits, LZMA, Zstandard
 READ_DEEP = {1, 5, 8, 32773, 32946}
@@ -33,6 +41,7 @@ NAMES = {
     **{33003: "JPEG 2000", 33005: "JPEG 2000", 50001: "WebP", 50002: "JPEG XL", 52546: "JPEG XL"},
 }
 COLOURS = {0: "grey", 1: "grey", 2: "RGB", 3: "palette", 5: "CMYK", 6: "YCbCr"}
+BILEVEL = ((1, 0), (1, 1))  # bits and colours
 CHANNELS_OF = {"grey": 1, "RGB": 3, "palette": 1, "CMYK": 4, "YCbCr": 3}
 OTHER_COLOURS = {4: "a mask", 8: "Lab", 9: "Lab", 10: "Lab", 32803: "a raw sensor's", 34892: "a raw sensor's"}
 FORMATS = {2: "signed numbers", 3: "floating point", 5: "complex numbers", 6: "complex numbers"}
@@ -87,18 +96,21 @@ def page(data: bytes, label: str) -> Page:
         ImageError: it is broken or raw, has several photos, or a layout that is not read.
     """
     big_endian = data[:2] == b"MM"
+    order = ">" if big_endian else "<"
     try:
-        directories = list(_directories(data, ">" if big_endian else "<"))
+        chain = list(_directories(data, order))
+        full = [n for n, (_, tags) in enumerate(chain) if not _is_reduced(tags)]
+        if data[8:10] == RAW_OF_CANON or not full or any(DNG_VERSION in tags for _, tags in chain):
+            raise ImageError(f"{label} is a raw photo, of which only a preview can be read", "develop it first")
+        if len(full) > 1:
+            raise ImageError(f"{label} is animated or has several pages", "give its pictures one by one")
+        place, short = chain[full[0]]
+        tags = short | _directory(data, order, place, PLACING, MAX_SEGMENTS)[0]
     except (struct.error, IndexError, ValueError):
         raise ImageError(f"{label} is truncated or damaged (its TIFF directory)", "use an intact copy") from None
-    full = [n for n, tags in enumerate(directories) if not _is_reduced(tags)]
-    if data[8:10] == RAW_OF_CANON or not full or any(DNG_VERSION in tags for tags in directories):
-        raise ImageError(f"{label} is a raw photo, of which only a preview can be read", "develop it first")
-    if len(full) > 1:
-        raise ImageError(f"{label} is animated or has several pages", "give its pictures one by one")
-    copies = len(directories) - 1 + len(directories[full[0]].get(SUB_DIRECTORIES, ()))
+    copies = len(chain) - 1 + len(tags.get(SUB_DIRECTORIES, ()))
     notes = (f"{copies} further pictures in the file were left out",) if copies else ()
-    found = Page(directories[full[0]], full[0], big_endian, notes)
+    found = Page(tags, full[0], big_endian, notes)
     _check_layout(found, data, label)
     return found
 
@@ -128,36 +140,52 @@ def jpegs(data: bytes, found: Page) -> Iterator[bytes]:
 # --- Parts -----------------------------------------------------------------------------------------------------------
 
 
-def _directories(data: bytes, order: str) -> Iterator[Directory]:
-    """The chain of directories.
+def _directories(data: bytes, order: str) -> Iterator[tuple[int, Directory]]:
+    """The chain of directories: where each lies, and what is short in it.
 
     Raises:
         struct.error, IndexError, ValueError: it is broken or endless.
     """
-    wide = data[2:4] in (b"+\0", b"\0+")
-    place, number, entry = ("Q", "Q", "HHQ") if wide else ("I", "H", "HHI")
-    (at,) = struct.unpack_from(order + place, data, 8 if wide else 4)
+    wide = _is_wide(data)
+    (at,) = struct.unpack_from(order + ("Q" if wide else "I"), data, 8 if wide else 4)
     seen: set[int] = set()
     while at:
         if at in seen or len(seen) == MAX_DIRECTORIES:
             raise ValueError("endless")
         seen.add(at)
-        (count,) = struct.unpack_from(order + number, data, at)
-        at += struct.calcsize(number)
-        tags: Directory = {}
-        for _ in range(count):
-            tag, kind, length = struct.unpack_from(order + entry, data, at)
-            at += struct.calcsize(order + entry)
-            if code := CODES.get(kind):
-                size = struct.calcsize(code) * length
-                inside = size <= struct.calcsize(place)
-                start = at if inside else struct.unpack_from(order + place, data, at)[0]
-                if start + size > len(data):
-                    raise ValueError("a tag lies beyond the end")
-                tags[tag] = struct.unpack_from(f"{order}{length}{code}", data, start)
-            at += struct.calcsize(place)
-        yield tags
-        (at,) = struct.unpack_from(order + place, data, at)
+        tags, behind = _directory(data, order, at, DESCRIBING, MAX_SHORT)
+        yield at, tags
+        at = behind
+
+
+def _directory(data: bytes, order: str, at: int, wanted: AbstractSet[int], most: int) -> tuple[Directory, int]:
+    """One directory's tags of whole numbers among the ``wanted``, and where the next one lies (0: nowhere).
+
+    Raises:
+        struct.error, IndexError, ValueError: it is broken, or one of them has more than ``most`` numbers.
+    """
+    place, number, entry = ("Q", "Q", "HHQ") if _is_wide(data) else ("I", "H", "HHI")
+    (count,) = struct.unpack_from(order + number, data, at)
+    if count > MAX_ENTRIES:
+        raise ValueError("too many tags")
+    at += struct.calcsize(number)
+    tags: Directory = {}
+    for _ in range(count):
+        tag, kind, length = struct.unpack_from(order + entry, data, at)
+        at += struct.calcsize(order + entry)
+        if tag in wanted and (code := CODES.get(kind)):
+            size = struct.calcsize(code) * length
+            start = at if size <= struct.calcsize(place) else struct.unpack_from(order + place, data, at)[0]
+            if length > most or start + size > len(data):
+                raise ValueError("a tag holds more than it can")
+            tags[tag] = struct.unpack_from(f"{order}{length}{code}", data, start)
+        at += struct.calcsize(place)
+    return tags, struct.unpack_from(order + place, data, at)[0]
+
+
+def _is_wide(data: bytes) -> bool:
+    """Its offsets have 64 bits."""
+    return data[2:4] in (b"+\0", b"\0+")
 
 
 def _is_reduced(tags: Directory) -> bool:
@@ -188,6 +216,11 @@ def _check_layout(found: Page, data: bytes, label: str) -> None:
     plain_alpha = photometric == RGB and found.tags.get(EXTRA_SAMPLES) == (UNASSOCIATED,)
     if apart and channels > CHANNELS_OF[COLOURS[photometric]] and not plain_alpha:
         raise refused("with a further channel in a plane of its own, which is not read")
+    # Uncompressed, Pillow forgets in planes how bits lie, and mistakes reversed ones but in black and white.
+    reversed_bits = found.one(FILL_ORDER, 1) != 1
+    in_planes = found.one(PLANAR, 1) == SEPARATE and (found.bits < 8 or photometric == 0 or reversed_bits)
+    if compression == UNCOMPRESSED and (in_planes or (reversed_bits and (found.bits, photometric) not in BILEVEL)):
+        raise refused("uncompressed, with few or reversed bits or an inverted scale, laid out as it is not read")
     if found.bits == 16:
         plain = photometric in (1, RGB) and channels == CHANNELS_OF[COLOURS[photometric]]
         if not plain or found.one(FILL_ORDER, 1) != 1:
