@@ -113,7 +113,8 @@ def rows():
 
 
 def test_the_table_has_every_fault_and_every_test_that_it_names():
-    assert [int(row[0]) for row in rows()] == list(range(1, 41))
+    numbers = [int(row[0]) for row in rows()]
+    assert numbers[:40] == list(range(1, 41)) and numbers == sorted(set(numbers))
     for row in rows():
         for named in re.split("[,;] ", row[5]):
             file, _, name = named.rpartition(": ")
