@@ -766,6 +766,12 @@ def _model_files(own: Own) -> list[Input]:
     return _files_in(str(own.get("model", "")), "a file of --model")
 
 
+def _rival_files(rivals: str | None) -> list[Input]:
+    """The weights that --beside NAME=DIR names."""
+    folders = [rival.partition("=")[2] for rival in (rivals or "").split(",")]
+    return [file for folder in folders for file in _files_in(folder, "a file of --beside")]
+
+
 def _check_options(overwrite: bool, skip_existing: bool, offline: bool) -> None:
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other")
@@ -1432,7 +1438,7 @@ def compare(
     photos = [source for _, source in batch.find(paths, "anonymize", recursive)]
     keys = KeySource(key_file, passphrase_file, strict_keys)
     own = _own_settings(free, keep, model, transform, steps)
-    read = [*map(Input, photos), *keys.files(), *_model_files(own)]
+    read = [*map(Input, photos), *keys.files(), *_model_files(own), *_rival_files(rivals)]
     refuse_conflicts(read, [Output(output, "the sheet")])
     check_target(output, None, overwrite)
     _passed_over(ctx)
@@ -1640,7 +1646,8 @@ def evaluate(
     numbers = report and report.with_suffix(".json")
     named = {"--sheet": sheet, "--report": report, "the numbers of --report": numbers, "--journal": journal}
     written = [Output(file, what) for what, file in {**named, "--cache": cache}.items() if file]
-    refuse_conflicts([*_photos_in(folder, "a photo of the folder"), *_model_files(own)], written)
+    read = [*_photos_in(folder, "a photo of the folder"), *_model_files(own), *_rival_files(beside)]
+    refuse_conflicts(read, written)
     if sheet:
         _check_sheet(sheet, overwrite)
     if report:

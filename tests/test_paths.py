@@ -35,6 +35,7 @@ def scene(monkeypatch):
     Path("here").symlink_to(".")
     Path("model").mkdir()
     Path("model/unet.png").write_bytes(b"weights")
+    Path("model/page.html").write_bytes(b"about them")
     key = Key.from_file("k.bin")
     anonymize("b.png", key, "b.anon.png", sidecar="b.anf", engine=fake())
     monkeypatch.setattr("anonface.pipeline.Engine", None)
@@ -83,6 +84,21 @@ EVALUATE = ("evaluate", "album", "--overwrite")
         (10, ["compare", "a.png", "-o", "a.png", "--key-file", "k.bin", "--overwrite"]),
         (10, ["compare", "a.png", "-o", "hard.png", "--key-file", "k.bin", "--overwrite"]),
         (10, ["compare", "album", "-o", "here/album/c.png", "--key-file", "k.bin", "--overwrite"]),
+        (
+            10,
+            [
+                "compare",
+                "a.png",
+                "-o",
+                "model/unet.png",
+                "--key-file",
+                "k.bin",
+                "--overwrite",
+                "--beside",
+                "dbaf=model",
+            ],
+        ),
+        (10, [*EVALUATE, "--beside", "deface-blur,dbaf=model", "--report", "model/page.html"]),
         (10, ["strip", "b.anon.png", "-o", "here/b.anon.png", "--overwrite"]),
         (10, ["rekey", "b.anf", "-o", "k.bin", "--old-key-file", "k.bin", "--new-key-file", "pass", "--overwrite"]),
         (10, ["keygen", "pass", "--passphrase-file", "pass"]),
