@@ -27,11 +27,12 @@ Points = NDArray[np.float64]
 FLOOR = 0.6  # what YuNet scores lower is not looked at again
 SURE = 0.8  # what is scored so is a face
 SECOND = 0.65  # what is scored lower is one if a closer look shows it upright with this score
-TURNED_SURE = 0.86  # so is what is seen otherwise if a closer look has this score
+TURNED_SURE = 0.8  # so is what it shows another way up, or larger, and what a turned view alone shows, with this one
+LONE = 0.06  # what one angle alone shows is so much less sure
 SAME_BOX = 0.45  # two detections are of one face if their boxes share this part of what they cover together
 SAME_POINTS = 0.25  # and their points lie as near to each other in the mean, in sides of the boxes
 OVERLAP = 0.45  # a detection that shares so much of the smaller box with a better one may be a part of its face
-PART = 6.0  # but not if it is so much smaller
+PART = 2.75  # but not if its sides are so many times smaller: parts were seen down to 0.38 of a face
 STEP_DOWN = 2.5  # from one scale to the next: what is too large for one is of the right size for the next
 LEAST = (640, 320, 160)  # the smallest long sides at which the whole photo is looked at, for what fills or exceeds it
 TURNED_SCALE = 0.4  # turned views are looked at from this scale down, and where the photo is small
@@ -130,8 +131,7 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
     sure: list[Face] = []
     for face in _merge(standing, same_face):
         placed, second = _upright(rgb, face, look)
-        confirmed = second >= (SECOND if placed is face else TURNED_SURE)
-        if confirmed or face.score >= SURE:
+        if face.score >= SURE or second >= (SECOND if placed is face else TURNED_SURE):
             sure.append(placed)
     for face in _merge(turned, lambda a, b: union(a, b) >= SAME_BOX):
         if all(union(face, other) < SAME_BOX for other in sure):
@@ -162,12 +162,12 @@ def _turned_back(face: Face, turns: int, shape: tuple[int, ...]) -> Face:
     return _turned_back(once, turns - 1, shape)
 
 
-def _upright(rgb: Pixels, face: Face, look: Callable[[Pixels], list[Face]], again: bool = True) -> tuple[Face, float]:
+def _upright(rgb: Pixels, face: Face, look: Callable[[Pixels], list[Face]], again: int = 2) -> tuple[Face, float]:
     """Look at a face again, turned by all angles in steps; returns it as the surest look shows it, and that score.
 
     Detectors see faces that lie on their side or stand on their head, but place the points as if they stood upright.
     They take parts of a large face for a small one, too. So if the closer look does not show this very face, what it
-    shows instead is looked at in its turn.
+    shows instead is looked at in its turn, ``again`` times at most. What only one angle shows scores LONE less.
     """
     region, corner, scale = _surroundings(rgb, face.box)
     looks: list[tuple[float, int, Face]] = []
@@ -180,27 +180,34 @@ def _upright(rgb: Pixels, face: Face, look: Callable[[Pixels], list[Face]], agai
     if not looks:
         return face, 0.0
     own = max((seen.score for _, angle, seen in looks if angle == 0 and same_face(seen, face)), default=0.0)
-    _, angle, seen = max(looks, key=lambda it: (it[0], -it[1]))
-    if (angle == 0 and same_face(seen, face)) or (own >= SECOND and union(seen, face) < SAME_BOX):
+    _, best, seen = max(looks, key=lambda it: (it[0], -it[1]))
+    if (best == 0 and same_face(seen, face)) or (own >= SECOND and union(seen, face) < SAME_BOX):
         return face, own
-    return _upright(rgb, seen, look, again=False) if again and not same_face(seen, face) else (seen, seen.score)
+    alone = not any(angle != best and same_face(seen, other) for _, angle, other in looks)
+    if again and (alone or not same_face(seen, face)):
+        return _upright(rgb, seen, look, again - 1)
+    return seen, seen.score - LONE * alone
 
 
 def _both(rgb: Pixels, better: Face, worse: Face, look: Callable[[Pixels], list[Face]]) -> bool:
-    """Whether the worse of two detections is no part of the better one's face: a look at both shows it too."""
+    """Whether two detections are of two faces: not if a look at both shows the better one alone."""
     small, large = sorted(face.box[2] * face.box[3] for face in (better, worse))
     if shared(better, worse) < OVERLAP or PART * PART * small < large:
         return True
     (ax, ay, aw, ah), (bx, by, bw, bh) = better.box, worse.box
     left, top = min(ax, bx), min(ay, by)
     box = (left, top, max(ax + aw, bx + bw) - left, max(ay + ah, by + bh) - top)
+    alone = False
     for close in (CLOSE, 2 * CLOSE):
         region, corner, scale = _surroundings(rgb, box, close)
-        for seen in look(region):
-            face = _placed(seen, corner * scale, 1 / scale)
-            if same_face(face, worse) and union(face, worse) > union(face, better):
-                return True
-    return False
+        for angle in range(0, 360, STEP):
+            for seen in _close_look(region, angle, look, close, close / 2):
+                face = _placed(seen, corner * scale, 1 / scale)
+                nearer = union(face, worse) > union(face, better)
+                if nearer and same_face(face, worse):
+                    return True
+                alone = alone or (not nearer and same_face(face, better))
+    return not alone
 
 
 def _surroundings(
@@ -231,18 +238,25 @@ def _surroundings(
     return region, corner - 1 / scale, scale
 
 
-def _close_look(region: Pixels, angle: float, look: Callable[[Pixels], list[Face]]) -> list[Face]:
-    """Look at the middle of a region turned anticlockwise by so many degrees; the faces there, placed in it."""
+def _close_look(
+    region: Pixels, angle: float, look: Callable[[Pixels], list[Face]], close: int = CLOSE, reach: float = CLOSE / 5
+) -> list[Face]:
+    """Look at the middle of a region turned anticlockwise by so many degrees; the faces there, placed in it.
+
+    Args:
+        close: the middle's side in pixels.
+        reach: how far from its centre, in either direction, a face's centre may lie.
+    """
     middle = len(region) / 2
     matrix = np.asarray(cv2.getRotationMatrix2D((middle - 0.5, middle - 0.5), angle, 1.0), np.float64)
-    matrix[:, 2] += CLOSE / 2 - middle
-    view = cv2.warpAffine(region, matrix, (CLOSE, CLOSE), borderMode=cv2.BORDER_REPLICATE)
+    matrix[:, 2] += close / 2 - middle
+    view = cv2.warpAffine(region, matrix, (close, close), borderMode=cv2.BORDER_REPLICATE)
     back = cv2.invertAffineTransform(matrix)
     cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     central = []
     for face in look(np.asarray(view, np.uint8)):
         x, y, w, h = face.box
-        if max(abs(x + w / 2 - CLOSE / 2), abs(y + h / 2 - CLOSE / 2)) < CLOSE / 5:
+        if max(abs(x + w / 2 - close / 2), abs(y + h / 2 - close / 2)) < reach:
             places = np.vstack([face.points, (x + w / 2, y + h / 2)]) - 0.5
             places = places @ back[:, :2].T + back[:, 2] + 0.5
             # The box around the turned box's ellipse.

@@ -1,13 +1,25 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
 from anonface.errors import UsageError, WeightsError
-from anonface.faces.detect import Face, Pixels, YuNet, _merge, _spans, build_detector, reading_order
+from anonface.faces.detect import (
+    Face,
+    Pixels,
+    YuNet,
+    _find,
+    _merge,
+    _scales,
+    _spans,
+    build_detector,
+    reading_order,
+    same_face,
+)
 
 
 def middle(face: Face) -> np.ndarray:
@@ -87,14 +99,98 @@ def test_a_photo_without_faces() -> None:
     assert build_detector().detect(np.zeros((40, 5, 3), np.uint8)) == []
 
 
-def test_overlapping_detections_merge_to_the_best() -> None:
-    points = np.zeros((5, 2))
-    whole, part, other = (
-        Face((0, 0, 100, 100), points, 0.9),
-        Face((20, 60, 30, 30), points, 0.8),
-        Face((90, 0, 100, 100), points, 0.7),
+def test_detections_are_one_face_only_if_boxes_and_points_agree() -> None:
+    points = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], float)
+    whole, again = Face((0, 0, 100, 100), points, 0.9), Face((6, 4, 96, 104), points + 3, 0.8)
+    inner, beside = (
+        Face((20, 60, 30, 30), points * 0.3 + (20, 60), 0.7),
+        Face((38, 0, 100, 100), np.add(points, (38, 0)), 0.6),
     )
-    assert _merge([part, other, whole]) == [whole, other]
+    other = Face((0, 0, 100, 100), points[::-1], 0.5)
+    assert _merge([other, inner, beside, again, whole], same_face) == [whole, inner, beside, other]
+
+
+def synthetic(name: str, box: tuple[int, int, int, int]) -> Pixels:
+    """A part of an example photo: somebody who does not exist."""
+    picture = cv2.imread(str(Path(__file__).parents[2] / "examples" / name))
+    assert picture is not None
+    left, top, right, bottom = box
+    return np.ascontiguousarray(picture[top:bottom, left:right, ::-1])
+
+
+def test_a_face_over_a_larger_one_is_found_beside_it() -> None:
+    """A child, a badge or a picture within the box of a large face: 40 positions and sizes."""
+    large = shrunk(synthetic("large.jpg", (0, 0, 1024, 1024)), 440)
+    small = synthetic("evening.jpg", (120, 130, 520, 600))
+    (behind,) = build_detector().detect(large)
+    (alone,) = build_detector().detect(small)
+    x, y, w, h = behind.box
+    rng = np.random.default_rng(8)
+    lost = []
+    for number in range(40):
+        front = shrunk(small, round(w * rng.uniform(0.12, 0.4)))
+        scale = front.shape[1] / small.shape[1]
+        left = round(x + rng.uniform(0, w - front.shape[1]))
+        top = round(y + rng.uniform(0, h - front.shape[0]))
+        photo = large.copy()
+        photo[top : top + len(front), left : left + front.shape[1]] = front
+        box = (left + alone.box[0] * scale, top + alone.box[1] * scale, alone.box[2] * scale, alone.box[3] * scale)
+        wanted = Face(box, alone.points * scale + (left, top), 1.0)
+        found = build_detector().detect(photo)
+        if not all(any(same_face(face, each) for each in found) for face in (wanted, behind)):
+            lost.append((number, left, top, front.shape[1]))
+    assert lost == []
+
+
+def test_a_half_hidden_face_is_found_beside_the_one_before_it() -> None:
+    photo = np.zeros((600, 800, 3), np.uint8)
+    man = cv2.resize(synthetic("large.jpg", (0, 0, 1024, 1024)), (400, 400))[66:430, 94:372]
+    woman = cv2.resize(synthetic("evening.jpg", (0, 0, 640, 640)), (400, 400))[75:400, 95:377]
+    photo[150:475, 100:382] = woman
+    photo[160:524, 220:498] = man
+    found = build_detector().detect(photo)
+    assert len(found) == 2 and found[0].box[0] < 120 and found[1].box[0] > 160
+
+
+@pytest.mark.parametrize("side", [200, 640, 2400])
+def test_a_close_up_beyond_the_frame_is_found_whole(side: int) -> None:
+    close = synthetic("evening.jpg", (151, 178, 520, 547))
+    found = build_detector().detect(
+        np.asarray(cv2.resize(close, (side, side), interpolation=cv2.INTER_CUBIC), np.uint8)
+    )
+    eyes, mouth = np.array([[0.25, 0.34], [0.68, 0.33]]) * side, np.array([[0.42, 0.8]]) * side
+    for face in found:
+        x, y, w, h = face.box
+        inside = [((p > (x, y)) & (p < (x + w, y + h))).all() for p in (eyes, mouth)]
+        if all(inside):
+            break
+    else:
+        pytest.fail(f"no box holds eyes and mouth: {[face.box for face in found]}")
+
+
+@pytest.mark.parametrize(("width", "height"), [(4000, 3000), (16000, 1600), (8192, 6144), (12000, 8400)])
+def test_small_faces_are_found_whatever_the_size_of_the_photo(width: int, height: int) -> None:
+    """Of 12 to 100 megapixels; of faces 18 px wide, at the corners, at the borders of tiles, and anywhere."""
+    (alone,) = build_detector().detect(large := synthetic("large.jpg", (0, 0, 1024, 1024)))
+    small = shrunk(large, round(18 / alone.box[2] * 1024))
+    photo = np.full((height, width, 3), 120, np.uint8)
+    photo[:, : width // 2] = (90, 110, 130)
+    rng = np.random.default_rng(width)
+    side = len(small)
+    edges = [first + 1280 - side // 2 for first, _ in _spans(-80, width + 80)[:3]]
+    corners = [(0, 0), (width - side, height - side), *((edge, 400) for edge in edges)]
+    corners += [tuple(rng.integers(0, (width - side, height - side), 2).tolist()) for _ in range(20)]
+    for left, top in corners:
+        photo[top : top + side, left : left + side] = small
+    yunet = YuNet()
+
+    def look(view: Pixels) -> list[Face]:  # plain views show nothing; that they are quick keeps this test so
+        return yunet._look(view) if np.ptp(view[::8, ::8, 0]) > 60 else []
+
+    found = np.array([middle(each) for each in _find(photo, look)])
+    expected = np.array(corners) + middle(alone) * side / 1024
+    missed = np.linalg.norm(found[:, None] - expected, axis=2).min(0) > 6
+    assert missed.sum() == 0 and len(found) <= len(corners)
 
 
 def test_reading_order() -> None:
@@ -105,9 +201,16 @@ def test_reading_order() -> None:
 
 @pytest.mark.parametrize("length", [1, 1280, 1281, 3000, 9000])
 def test_tiles_cover_and_overlap(length: int) -> None:
-    spans = _spans(length)
-    assert spans[0][0] == 0 and spans[-1][1] == length
-    assert all(before[1] - after[0] >= 256 for before, after in itertools.pairwise(spans))
+    spans = _spans(-80, length)
+    assert spans[0][0] == -80 and spans[-1][1] == length
+    assert all(before[1] - after[0] >= 160 for before, after in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize("side", [30, 200, 640, 801, 1600, 4000, 16000])
+def test_scales_from_the_whole_photo_to_its_own_size(side: int) -> None:
+    scales = _scales(side)
+    assert scales[0] == 1 and scales[-1] * side <= 320
+    assert all(1 < before / after <= 3.2 for before, after in itertools.pairwise(scales))
 
 
 def test_unknown_detector() -> None:
