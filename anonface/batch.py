@@ -318,8 +318,10 @@ class Recovering:
             return ()
         if os.path.realpath(name) == os.path.realpath(sidecar):
             return ("the original is taken from the record, whatever the picture shows",)
-        picture = read_photo(data, self.max_pixels, str(name))
-        original = read_photo(bytes(contents.data), self.max_pixels, f"the original in {sidecar}")
+        try:
+            picture, original = (read_photo(file, self.max_pixels, str(name)) for file in (data, bytes(contents.data)))
+        except AnonfaceError:
+            return ("whether the original belongs to this picture could not be told: one of them cannot be read",)
         if sealing.resembles(header, original.pixels, picture.pixels):
             return ("the picture was saved again since it was written; the original is the record's",)
         raise ContainerError(

@@ -97,9 +97,15 @@ def test_a_grey_photo_stays_grey_both_ways(engine, photo, monkeypatch, finish):
     assert blend.is_grey(engine.recover(hidden.pixels, KEY, hidden.header).pixels)
 
 
-def test_the_salt_is_fresh_unless_consistent(engine, photo, anonymized):
-    first, second = (engine.anonymize(photo, KEY, consistent=True).pixels for _ in range(2))
-    assert np.array_equal(first, second) and not np.array_equal(first, anonymized.pixels)
+def test_every_photo_is_under_a_nonce_of_its_own_consistent_or_not(engine, photo, anonymized, monkeypatch):
+    """Its whole transform: what one known original tells of it opens no other photo."""
+    first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
+    where = (first.pixels != photo).any(2)
+    assert first.header.parameters["nonces"] != second.header.parameters["nonces"]
+    assert np.abs(first.pixels[where].astype(int) - second.pixels[where]).mean() > 5
+    monkeypatch.setattr("anonface.pipeline.fresh_nonce", lambda: bytes(8))
+    again = [engine.anonymize(photo, KEY, consistent=True).pixels for _ in range(2)]
+    assert np.array_equal(*again)
 
 
 def test_without_a_record_the_anchor_says_where_to_look(engine, photo, monkeypatch):
@@ -108,7 +114,7 @@ def test_without_a_record_the_anchor_says_where_to_look(engine, photo, monkeypat
     a_little_off = [replace(face, quad=face.quad + np.array([2.5, -1.5])) for face in engine._locate(photo, ())]
     monkeypatch.setattr(engine, "_locate", lambda *_: a_little_off)  # this model's faces are no faces
     right, wrong = (engine.recover(hidden.pixels, key).pixels for key in (KEY, OTHER))
-    monkeypatch.setattr(anchor, "search", lambda *_: [])
+    monkeypatch.setattr(anchor, "search", lambda *_, **__: [])
     lost = engine.recover(hidden.pixels, KEY).pixels
     assert np.array_equal(right, engine.recover(hidden.pixels, KEY, hidden.header).pixels)
     assert face_error(right, photo, where) < 0.75 * min(face_error(other, photo, where) for other in (wrong, lost))

@@ -136,11 +136,16 @@ def test_what_a_recovery_needs_is_found_in_enough_steps_where_any_are_taken(back
     assert steps == [0, FOUND_IN, FOUND_IN, 13, 26]
 
 
-def test_without_refinement_it_says_the_code_alone(backend, faces, masks):
+def test_without_refinement_it_says_the_code_and_checks_alone(backend, faces, masks):
     quick, key = backend.under({"refine": 0}), face_keys(1)[0]
     finished = marked(quick, faces[:1], masks[:1], key)
-    code, *rest = quick.heard(finished)
-    assert code.error < CLEAR < LEGIBLE < min(said.error for said in rest)
+    code, checks, *rest = quick.heard(finished)
+    assert max(code.error, checks.error) < CLEAR < LEGIBLE < min(said.error for said in rest)
+    recorded = key.of_face(None, b"another record")
+    for asked, record in ((key, True), (recorded, False)):
+        quick.recover(finished, masks[:1], [asked])
+        said = quick.checked(finished, asked)
+        assert said.fits and said.record is record and len(said.nonce) == 8
     assert float(quick.lead(finished, key)[0] @ quick.embed(faces[:1])[0]) > 0.97
 
 

@@ -1,4 +1,4 @@
-"""One keystream behind two payloads: what known numbers in them, their covariance and known originals tell of it.
+"""One keystream behind many payloads: what known numbers in them, their covariance and known originals tell of it.
 
 Up to version 5 of the watermark, photos of one salt said wrap(Q v + pad) with one Q = H D2 H D1 (H the Hartley matrix,
 D1 and D2 of secret signs) and one pad, and every v began with 64 ones. From anonymized photos alone:
@@ -7,10 +7,11 @@ D1 and D2 of secret signs) and one pad, and every v began with 64 ones. From ano
    difference x. These equations are linear in the signs D2: the least eigenvector of their squares has them.
 2. D2 known, D1 turns the differences' covariance into that of payloads, which anybody knows who runs the program under
    keys of his own: the greatest eigenvector of their product has D1, up to one sign.
-3. The circular mean of what is left is the pad, and every payload is read.
+3. Every payload is read, but for the mean of all, and compared with those of suspected originals. Pairs of which each
+   is the other's best count as known, and give the signs anew, some rounds long.
 
-With some originals known, their payloads (computed by the program) give both rows of signs: by steps in turn from the
-first singular vectors of what ties them. The payloads read are then compared with those of suspected originals.
+Where originals are known, their payloads (computed by the program) give both rows of signs: by steps in turn, begun at
+step 1's and at the first singular vectors of what ties them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Floats = NDArray[np.float64]
 ONES = 64  # numbers that were always the same, up to version 5
 SCALE = 0.82 / 2.6  # of what is said for one of a payload, see ``backends/veil.py``
 KNOWN = (2, 3, 5)  # originals
-TURNS = 60  # of steps in turn
+TURNS, ROUNDS = 60, 8  # of steps in turn; of pairs found and signs anew
 MEASURES = "photos assigned to originals, none known", "photos assigned to originals, {} known"
 
 
@@ -40,24 +41,22 @@ def assigned(said: Floats, own: Floats, known: Mapping[int, int] | None = None, 
         own: payloads of the originals as the attacker makes them under keys of his own, [originals, n].
         known: photos of which the original is known.
     """
-    known = dict(known or {})
-    prior = own.copy()
-    prior[:, :ones] = 1
-    middle = np.angle(np.exp(1j * np.pi * said).sum(0)) / np.pi
-    differences = _wrapped(said - middle) / SCALE
+    prior, known = own - own.mean(0), dict(known or {})
+    prior[:, :ones] = 0
+    differences = _wrapped(said - np.angle(np.exp(1j * np.pi * said).sum(0)) / np.pi) / SCALE
+    second = _second(differences, ones)
+    first = _first(_unturned(differences, second), prior)
+    starts = [(first, second), (-first, second)]  # the covariance leaves one sign open
     if len(known) > 1:
-        photos, originals = list(known), list(known.values())
-        # every pair of known ones
-        first, second = np.triu_indices(len(photos), 1)
-        answer = differences[np.array(photos)[first]] - differences[np.array(photos)[second]]
-        question = prior[np.array(originals)[first]] - prior[np.array(originals)[second]]
-        signs = _both(question, answer, _second(differences, ones))
-    else:
-        second_signs = _second(differences, ones)
-        signs = _first(_unturned(differences, second_signs), prior), second_signs
+        starts += _both(prior[list(known.values())], differences[list(known)], second)
     best = np.zeros((len(said), len(own)))
-    for way in (1,) if len(known) > 1 else (1, -1):  # the covariance leaves one sign open
-        fit = _fit(_read(said, prior, way * signs[0], signs[1]), prior, ones)
+    for first, second in starts:
+        for _ in range(ROUNDS):
+            turned = _unturned(differences, second)
+            fit = _fit(first * turned, prior, ones)
+            pairs = {int(i): int(j) for i, j in enumerate(fit.argmax(1)) if fit[:, j].argmax() == i} | known
+            first = _sign((turned[list(pairs)] * prior[list(pairs.values())]).sum(0))
+        fit = _fit(first * turned, prior, ones)
         if fit.max(1).sum() > best.max(1).sum() or not best.any():
             best = fit
     return best
@@ -78,26 +77,18 @@ def _first(turned: Floats, prior: Floats) -> Floats:
     return _sign(np.linalg.eigh((turned.T @ turned) * (other.T @ other))[1][:, -1])
 
 
-def _both(question: Floats, answer: Floats, start: Floats) -> tuple[Floats, Floats]:
-    """D1 and D2 by which payloads' differences [m, n] come to those of what is said, begun at some D2 or at none."""
-    mixed, best, most = _hartley(answer), (np.ones_like(start), start), -np.inf
-    ties = np.einsum("mj,mk->jk", question, mixed) * _hartley(np.eye(len(start)))
-    likeliest = np.linalg.svd(ties)[2][0]
+def _both(question: Floats, answer: Floats, start: Floats) -> list[tuple[Floats, Floats]]:
+    """D1 and D2 by which payloads [k, n] come to what is said of them, from two beginnings."""
+    # between known ones, whatever the mean of all is
+    question, answer = (x - x.mean(0) for x in (question, answer))
+    mixed, found = _hartley(answer), []
+    likeliest = np.linalg.svd((question.T @ mixed) * _hartley(np.eye(len(start))))[2][0]
     for second in (start, _sign(likeliest)):
         for _ in range(TURNS):
             first = _sign((question * _hartley(second * mixed)).sum(0))
             second = _sign((mixed * _hartley(first * question)).sum(0))
-        reached = float((mixed * second * _hartley(first * question)).sum())
-        if reached > most:
-            best, most = (first, second), reached
-    return best
-
-
-def _read(said: Floats, prior: Floats, first: Floats, second: Floats) -> Floats:
-    """Step 3: payloads [m, n]."""
-    usual = SCALE * _hartley(second * _hartley(first * prior.mean(0)))
-    pad = np.angle(np.exp(1j * np.pi * (said - usual)).sum(0)) / np.pi
-    return first * _unturned(_wrapped(said - pad) / SCALE, second)
+        found.append((first, second))
+    return [*found, (_sign((question * _hartley(start * mixed)).sum(0)), start)]
 
 
 def _unturned(mixed: Floats, second: Floats) -> Floats:
