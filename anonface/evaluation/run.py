@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -105,7 +105,7 @@ def evaluate(
     def measure(original: Original) -> Measured:
         return measure_photo(engine, judges, original, photos.gallery, plan, ablations, show, other_device)
 
-    results = map(measure, left)
+    results: Iterable[Measured] = map(measure, left)
     if worker:
         results = worker.measure_photos(measure, left, photos.gallery, plan, bool(ablations), show)
     new: list[Measured] = []
