@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,14 +29,9 @@ class Impression:
 class AttributeClassifier(Protocol):
     """Reads aligned faces; ``seen_by_loss`` says whether a training loss or training data used it."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def seen_by_loss(self) -> bool: ...
-
-    @property
-    def reads_age(self) -> bool: ...
+    name: str
+    seen_by_loss: bool
+    reads_age: bool
 
     def read(self, crop: NDArray[np.uint8]) -> Impression:
         """An FFHQ-aligned face, uint8 [256, 256, 3]."""
@@ -50,9 +45,9 @@ class FaceRes:
         WeightsError: its weights cannot be had.
     """
 
-    name: ClassVar[str] = "faceres"
-    seen_by_loss: ClassVar[bool] = True
-    reads_age: ClassVar[bool] = True
+    name = "faceres"
+    seen_by_loss = True
+    reads_age = True
 
     def __init__(self) -> None:
         self._apparent = SexAgeClassifier(weights.graph(self.name))
@@ -69,9 +64,9 @@ class Gear:
         WeightsError: its weights cannot be had.
     """
 
-    name: ClassVar[str] = "gear"
-    seen_by_loss: ClassVar[bool] = False
-    reads_age: ClassVar[bool] = False
+    name = "gear"
+    seen_by_loss = False
+    reads_age = False
 
     def __init__(self) -> None:
         self._apparent = SexClassifier(weights.graph(self.name))

@@ -106,7 +106,7 @@ def scores(key: Path, answers: Path) -> dict[str, Score]:
     counted: dict[str, Score] = {}
     for kind in ("altered", "photo"):
         rows = [_answer(number, said[number]) for number in truth if number in said and truth[number][0] == kind]
-        passed = sum(verdict == "photo" for verdict, _ in rows)
+        passed = sum(judgement == "photo" for judgement, _ in rows)
         natural = [score for _, score in rows]
         mean = float(np.mean(natural)) if natural else math.nan
         broken = sum(score <= BROKEN for score in natural)
@@ -128,8 +128,8 @@ def _read(file: Path) -> dict[str, list]:
 
 def _answer(number: str, row: list) -> tuple[str, float]:
     match row:
-        case ["photo" | "altered" as verdict, int() | float(), int() | float() as score] if 1 <= score <= 5:
-            return verdict, float(score)
+        case ["photo" | "altered" as judgement, int() | float(), int() | float() as score] if 1 <= score <= 5:
+            return judgement, float(score)
     raise UsageError(f"the answer to {number} is {row}", 'an answer is like ["photo", 90, 5]')
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -79,7 +80,7 @@ class ComparedEngine:
     make: Callable[[], Any]
     describe: Callable[[Any], Facts]
     recovers: bool = True
-    tiers: Sequence[Tier] = ()
+    tiers: Collection[Tier] = ()
     needed: bool = False
 
 
@@ -371,9 +372,9 @@ class Sealed:
 
     def anonymize(self, pixels: Pixels, key: Key, *, consistent: bool) -> Result:
         self._key = key
-        given = {"engine": self._engine, "seal": self._tier, "consistent": consistent, "overwrite": True}
+        write = functools.partial(self._files.anonymize, engine=self._engine, seal=self._tier, overwrite=True)
         with _refusals():
-            made: Result = self._files.anonymize(self._source, key, self._target, **given)
+            made: Result = write(self._source, key, self._target, consistent=consistent)
         return made
 
     def recover(self, pixels: Pixels, key: Key, header: None) -> Result:

@@ -11,18 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from anonface.evaluation import measurements as names
 from anonface.evaluation.degradations import DEGRADATIONS
-from anonface.evaluation.measurements import (
-    ANONYMIZED,
-    NO_CODE,
-    NO_IDENTITY,
-    ONE_BIT,
-    RANDOM,
-    RIGHT,
-    TWO_KEYS,
-    after,
-    others,
-)
 from anonface.evaluation.report import Grid, Report, Threshold, grids
 
 Pixels = NDArray[np.uint8]
@@ -32,19 +22,9 @@ PICTURED = 24  # photos at most
 SIDE = 160  # px, of a picture
 QUALITY = 80
 PLOTTED = (
-    *(
-        others("original"),
-        ANONYMIZED,
-        others(ANONYMIZED),
-        RANDOM,
-        ONE_BIT,
-        NO_IDENTITY,
-        NO_CODE,
-        TWO_KEYS,
-        RIGHT,
-        others(RIGHT),
-    ),
-    *map(after, DEGRADATIONS),
+    *(names.others("original"), names.ANONYMIZED, names.others(names.ANONYMIZED), names.RANDOM, names.ONE_BIT),
+    *(names.NO_IDENTITY, names.NO_CODE, names.TWO_KEYS, names.RIGHT, names.others(names.RIGHT)),
+    *map(names.after, DEGRADATIONS),
 )
 FARTHEST, BINS = 1.4, 56  # upper end and bins of a histogram of distances
 WIDTH, HEIGHT, FOOT = 560, 70, 16  # px, of a plot
@@ -105,9 +85,9 @@ def _plots(report: Report) -> Iterator[str]:
         distances = distances[~np.isnan(distances)]
         if distances.size:
             words = f"{name}: distance to the original"
-            if name.endswith(others("")):
+            if name.endswith(names.others("")):
                 words = f"{name} of the person: distance to them"
-            if name == TWO_KEYS:
+            if name == names.TWO_KEYS:
                 words = "two keys: distance between their results"
             yield f"<figure><figcaption>{escape(words)} ({distances.size})</figcaption>"
             yield _histogram(distances, report.thresholds) + "</figure>"

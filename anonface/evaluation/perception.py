@@ -30,8 +30,7 @@ SEED = 0
 class PictureDistance(Protocol):
     """Distance between two aligned faces, uint8 [256, 256, 3]; 0 for equal ones."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     def __call__(self, a: Pixels, b: Pixels) -> float: ...
 

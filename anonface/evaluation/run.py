@@ -9,10 +9,9 @@ engine or the judge cannot find counts against the engine, in the sense that eac
 from __future__ import annotations
 
 import datetime
-import functools
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -90,7 +89,6 @@ def evaluate(
         UsageError: unusable folder or options.
         ImageError: a photo that cannot be read.
     """
-    started = time.monotonic()
     plan, ablations, about = plan or Plan(), ablations or {}, about or {}
     if not 1 <= part[0] <= part[1]:
         raise UsageError(f"there is no part {part[0]} of {part[1]}", "for example 1/2 and 2/2")
@@ -102,17 +100,12 @@ def evaluate(
     book = Journal(journal, _settings(judges, originals, plan, ablations, other_device, about))
     done = book.measured()
     left = [original for original in photos.judged[part[0] - 1 :: part[1]] if original.file.name not in done]
-    measure = functools.partial(
-        measure_photo,
-        engine,
-        judges,
-        gallery=photos.gallery,
-        plan=plan,
-        ablations=ablations,
-        show=show,
-        other_device=other_device,
-    )
-    results = map(measure, left)
+    started = time.monotonic()
+
+    def measure(original: Original) -> Measured:
+        return measure_photo(engine, judges, original, photos.gallery, plan, ablations, show, other_device)
+
+    results: Iterable[Measured] = map(measure, left)
     if worker:
         results = worker.measure_photos(measure, left, photos.gallery, plan, bool(ablations), show)
     new: list[Measured] = []
@@ -122,23 +115,15 @@ def evaluate(
         if progress:
             progress(number, len(left))
     done = book.measured()
-    photos = replace(photos, judged=[original for original in photos.judged if original.file.name in done])
-    report = _report(judges, originals, photos, done, new, about)
-    settings = {
+    reported = replace(photos, judged=[original for original in photos.judged if original.file.name in done])
+    report = _report(judges, originals, reported, done, new, about)
+    settings: dict[str, str | int | float | None] = {
         "date": datetime.date.today().isoformat(),
         "folder": str(folder),
         "set of photos": book.settings["set of photos"],
-        **_photo_settings(photos, len(left)),
+        **_photo_settings(reported, len(left)),
         "split": split,
-        "keys per photo": plan.keys,
-        "keys per photo under attacks": min(plan.keys, plan.attack_keys),
-        "keys per photo in recovery": min(plan.keys, plan.recover_keys or plan.keys),
-        "seed text": plan.seed_text,
-        "recognizer": judges.recognizer.name,
-        "recognizer seen by a training loss": judges.recognizer.seen_by_loss,
-        **({"recovered on, too": other_device[0]} if other_device else {}),
-        "further recognizers": ", ".join(embedder.name for embedder in judges.embedders) or "none",
-        "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
+        **_plan_settings(plan, judges, other_device),
         **report.settings,
         "seconds of this run": round(time.monotonic() - started, 1),
         "peak memory of this process, GB": round(peak_memory() / 1e9, 2),
@@ -195,6 +180,20 @@ def _photo_settings(photos: Selection, measured_now: int) -> dict[str, str | int
         "of them in this run": measured_now,
         "people": len({original.identity for original in photos.judged}) if known else None,
         **({} if known else {f"left out, no {IDENTITIES}": LEFT_OUT}),
+    }
+
+
+def _plan_settings(plan: Plan, judges: Judges, other_device: tuple[str, Engine] | None) -> dict[str, str | int]:
+    return {
+        "keys per photo": plan.keys,
+        "keys per photo under attacks": min(plan.keys, plan.attack_keys),
+        "keys per photo in recovery": min(plan.keys, plan.recover_keys or plan.keys),
+        "seed text": plan.seed_text,
+        "recognizer": judges.recognizer.name,
+        "recognizer seen by a training loss": judges.recognizer.seen_by_loss,
+        **({"recovered on, too": other_device[0]} if other_device else {}),
+        "further recognizers": ", ".join(embedder.name for embedder in judges.embedders) or "none",
+        "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
     }
 
 

@@ -45,7 +45,7 @@ def test_what_training_used_is_marked():
     assert FaceRes.seen_by_loss and not Gear.seen_by_loss
 
 
-def test_without_weights_a_beholder_is_left_out(monkeypatch):
+def test_without_weights_a_classifier_is_left_out(monkeypatch):
     def graph(name):
         raise WeightsError(f"{name} is missing")
 

@@ -16,14 +16,14 @@ def engine():
 
 
 def test_without_identity_no_key_matters(engine):
-    mute = without_identity(engine)
+    ablated = without_identity(engine)
     photo = data.astronaut()[:256, 100:356]
     keys = [Key.from_bytes(bytes([n]) * 32) for n in range(2)]
     told = [engine.recover(photo, key).pixels for key in keys]
-    silent = [mute.recover(photo, key).pixels for key in keys]
+    silent = [ablated.recover(photo, key).pixels for key in keys]
     assert (told[0] != told[1]).any() and (silent[0] == silent[1]).all()
     assert (silent[0] != told[0]).any() and (silent[0] != photo).any()
-    assert engine.backend.flow is not mute.backend.flow
+    assert engine.backend.flow is not ablated.backend.flow
 
 
 def test_only_conditions_are_left_of_the_code(engine):
@@ -41,10 +41,10 @@ def test_nothing_at_all_is_left_of_a_code_at_zero(engine):
     assert list(found) == [NO_IDENTITY, NO_CODE]
     code = torch.nn.functional.normalize(torch.randn(1, 448, dtype=torch.float64), dim=1)
     key = engine.backend.keygen([Key.from_bytes(bytes(32)).face(bytes(32), "ifadit", 0)])
-    left = [mute.backend.flow.inverse(code, key) for mute in found.values()]
+    left = [ablated.backend.flow.inverse(code, key) for ablated in found.values()]
     assert left[0].any() and left[0].shape == left[1].shape == code.shape and not left[1].any()
     photo = data.astronaut()[:256, 100:356]
-    one, other = (mute.recover(photo, Key.from_bytes(bytes(32))).pixels for mute in found.values())
+    one, other = (ablated.recover(photo, Key.from_bytes(bytes(32))).pixels for ablated in found.values())
     assert (one != other).any() and (other != photo).any()
 
 

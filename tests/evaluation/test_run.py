@@ -61,6 +61,7 @@ def test_an_engine_that_changes_nothing_fails_every_privacy_row(folder, judges):
     assert report.figure("landmark shift").value == 0
     assert report.figure("face found again by colour").value == 1.0
     assert report.settings["recognizer seen by a training loss"] is True
+    assert "the photo comes out as it went in" in report.settings[run.GROSS]
 
 
 def test_an_engine_that_does_everything_passes(folder, judges):
@@ -75,6 +76,7 @@ def test_an_engine_that_does_everything_passes(folder, judges):
     assert report.figure("right key, from pixels: nearest other photo").value == 1.0
     assert report.figure("anonymized: nearest other photo").value < 1.0
     assert report.rate("right key, from pixels: matched to other photos").value == 1.0
+    assert report.settings[run.GROSS] == "none seen"
 
 
 def test_a_face_that_vanishes_counts_as_found_nowhere(folder, judges):
@@ -217,6 +219,8 @@ def test_identity_that_leaks_through_attributes_shows(folder, judges):
                 rate = report.rate(f"{name}: {row}")
                 assert (rate.value, rate.n) == (float(ablations[name] is leaky), 8)
         assert report.rate("anonymized: matched to the original").value < 0.2
+        leaks = "identity passes beside the key" in report.settings[run.GROSS]
+        assert leaks is (ablations[NO_IDENTITY] is leaky) and "any key" not in report.settings[run.GROSS]
     assert report.figure(f"{NO_IDENTITY}: mean distance").value > 0.3 > report.figure(f"{NO_CODE}: mean distance").value
     assert not [row for row in evaluate(engine, folder, Plan(1), judges=judges).rates if "code" in row.title]
 
@@ -237,6 +241,7 @@ def test_a_constant_face_shows(folder, judges):
     assert report.rate("two keys: matched to each other").value == 1.0
     assert report.rate("right key, from pixels: matched to the original").value == 0
     assert report.rate("right key, from pixels / original").value == 0
+    assert "everybody becomes one face" in report.settings[run.GROSS]
 
 
 def test_a_key_that_is_ignored_shows(folder, judges):
@@ -253,9 +258,11 @@ def test_a_key_that_is_ignored_shows(folder, judges):
     for row in ("wrong key, random: matched to the original", "wrong key, one bit: matched", "right key, from pixels"):
         assert report.rate(row).value == 1.0
     assert report.rate("right key / wrong key, random").value == 1.0
+    for weakness in ("the key is ignored", "any key recovers the person"):
+        assert weakness in report.settings[run.GROSS]
 
 
-def test_what_beholders_read_is_compared_with_the_original(folder, judges):
+def test_apparent_attributes_are_compared_with_the_original(folder, judges):
     class Changing(Untouched):
         def __init__(self, change):
             self.change = change
