@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anonface.batch import anonymize, recover
-    from anonface.keys import Key
+    from anonface.api import anonymize, recover
+    from anonface.crypto.keys import Key
     from anonface.pipeline import Engine
 
 __version__ = "0.1.0"
@@ -24,9 +24,9 @@ __all__ = ["Engine", "Key", "anonymize", "recover"]
 
 _HOMES = {
     "Engine": "anonface.pipeline",
-    "Key": "anonface.keys",
-    "anonymize": "anonface.batch",
-    "recover": "anonface.batch",
+    "Key": "anonface.crypto.keys",
+    "anonymize": "anonface.api",
+    "recover": "anonface.api",
 }
 
 

@@ -8,7 +8,7 @@ from anonface import signals
 def main() -> None:
     """Entry point of the ``anonface`` command."""
     signals.end_at_once()
-    from anonface.cli import main as command_line
+    from anonface.cli.app import main as command_line
 
     command_line()
 

@@ -5,8 +5,7 @@ An :class:`Engine` holds the loaded models, so that many photos pay for them onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,14 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anonface import anchor
 from anonface.backends.base import Backend, Imprinting, Parameter, Renewing, Saying, build
-from anonface.container import NONCES, FaceEntry, FaceReport, Header, binding, damaged
-from anonface.errors import ContainerError, DeviceError, LimitError, NoFaceError, UsageError
-from anonface.faces import align, blend, outline, parse, people
+from anonface.backends.device import choose_device, clear_memory_errors
+from anonface.crypto.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
+from anonface.errors import ContainerError, LimitError, NoFaceError, UsageError
+from anonface.faces import align, blend, matching, outline, parse
 from anonface.faces.detect import Face, build_detector, same_face
 from anonface.faces.second_look import Cover, look_again
-from anonface.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
+from anonface.record.anf1 import NONCES, FaceEntry, FaceReport, Header, binding, damaged
+from anonface.watermark import registration as anchor
 
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
@@ -138,7 +138,7 @@ class Engine:
         chosen = dict(settings or {}) | ({} if refine is None else {"refine": refine})
         self.backend: Backend = build(backend, self.device, chosen)
         kept = [self._portrait(name, pixels) for name, pixels in keep]
-        self.people = people.People(kept, self.device) if kept else None
+        self.people = matching.People(kept, self.device) if kept else None
 
     @property
     def device_name(self) -> str:
@@ -385,7 +385,7 @@ class Engine:
         if self.people:
             for i in set(everyone) - set(kept):
                 # a face that cannot be aligned cannot be known again either: it is covered
-                if found[i].obstacle is None and self.people.know(align.crop(pixels, found[i].quad, people.SIDE)):
+                if found[i].obstacle is None and self.people.know(align.crop(pixels, found[i].quad, matching.SIDE)):
                     kept[i] = "one of --keep-faces"
         return kept
 
@@ -396,7 +396,7 @@ class Engine:
             raise UsageError(f"{name!r} shows {len(found)} faces", "--keep-faces wants photos of one person each")
         if found[0].obstacle is not None:
             raise UsageError(f"the face in {name!r} is {found[0].obstacle}", "give a larger photo, seen from the front")
-        return align.crop(pixels, found[0].quad, people.SIDE)
+        return align.crop(pixels, found[0].quad, matching.SIDE)
 
     def _crop(self, pixels: Pixels, quad: Quad) -> Pixels:
         sizes = self.backend.resolutions
@@ -442,7 +442,7 @@ class Engine:
                 self.watch("rendering", len(renders) + 1, len(cuts))
                 faces = _to_tensor(np.stack([cuts[i].crop for i in batch]))
                 masks = torch.stack([torch.from_numpy(cuts[i].soft)[None] for i in batch])
-                with _clear_memory_errors():
+                with clear_memory_errors():
                     images = run(faces, masks, [keys[i] for i in batch])
                 renders.update(zip(batch, map(_to_pixels, images), strict=True))
                 shown.update(zip(batch, backend.visible(masks)[:, 0].numpy(), strict=True))
@@ -487,7 +487,7 @@ class Engine:
             for _ in range(backend.corrections):
                 shown = align.crop(result, quad, size)
                 pictures = _to_tensor(np.stack([shown, cut.crop, original]))
-                with _clear_memory_errors():
+                with clear_memory_errors():
                     pattern = backend.imprint(pictures[:1], pictures[1:2], pictures[2:], mask, key)
                 if pattern is not None:  # summed before it is rounded: of less than half a grey level nothing stays
                     correction = correction + (127.5 * pattern)[0].permute(1, 2, 0).numpy()
@@ -562,38 +562,6 @@ def _vouched(
     if NONCES not in header.parameters:
         return () if header.seal else (EARLIER,)
     return (UNREAD,) if heard and not any(check.nonce for check, _ in heard) else ()
-
-
-def choose_device(name: str) -> torch.device:
-    """The device a user asked for; ``auto`` is CUDA where there is one.
-
-    Raises:
-        DeviceError: CUDA was asked for and is not there. It never falls back silently.
-        UsageError: there is no such kind of device.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UsageError(f"there is no device {name!r}", "choose auto, cpu, cuda or cuda:N") from None
-    if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"device {name!r} is not supported", "choose auto, cpu, cuda or cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise DeviceError(
-            f"{name} was asked for, but this machine has {torch.cuda.device_count()} CUDA devices",
-            "--device cpu works everywhere",
-        )
-    return device
-
-
-@contextmanager
-def _clear_memory_errors() -> Iterator[None]:
-    """Say what lowers memory when a device runs out of it."""
-    try:
-        yield
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise DeviceError("out of memory while rendering faces", "lower --batch-size, or use --device cpu") from error
 
 
 def _one_place(a: _Located, b: _Located) -> bool:

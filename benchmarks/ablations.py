@@ -32,14 +32,14 @@ from torch import Tensor, nn
 
 from anonface import weights
 from anonface.backends.generator import load_mapping
-from anonface.backends.ifadit import IFADIT
-from anonface.backends.latent_editing import EDITORS, LatentEditingBackend
-from anonface.backends.looks import shrink
+from anonface.backends.ifadit.backend import IFADIT
+from anonface.backends.latent_editing.backend import EDITORS, LatentEditingBackend
+from anonface.crypto.keys import FaceKey
 from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
 from anonface.evaluation.measurements import ANONYMIZED, LANDMARKS, RANDOM, RIGHT, TWO_KEYS, in_the_face
 from anonface.evaluation.run import evaluate
 from anonface.evaluation.trials import Plan
-from anonface.keys import FaceKey
+from anonface.faces.augmentation import shrink
 from anonface.models.attribute_encoder import IdentityCompensation
 from anonface.models.identity import IdentityEncoder
 from anonface.models.latent_editing import INITIAL_SCALE, FaceEditor

@@ -23,14 +23,14 @@ from faces import matmul_rate, operations, seconds
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anonface.backends import keyed_noise
 from anonface.backends.base import Settings
-from anonface.backends.ddim import Schedule, denoise, invert
-from anonface.backends.diffusion import BACKGROUNDS, Diffusion
-from anonface.backends.diffusion_files import load_model
+from anonface.backends.diffusion.backend import BACKGROUNDS, Diffusion
+from anonface.backends.diffusion.ddim import Schedule, denoise, invert
+from anonface.backends.diffusion.files import load_model
 from anonface.backends.generator import load_generator, load_mapping
+from anonface.crypto import keyed_noise
+from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.images import Photo, encode_photo, read_photo
-from anonface.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import draw_latents, through_jpeg

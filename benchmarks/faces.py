@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 from torch.utils.flop_counter import FlopCounterMode
 
-from anonface.keys import CONSISTENT_SALT, Key, write_key_file
+from anonface.crypto.keys import CONSISTENT_SALT, Key, write_key_file
 from anonface.pipeline import Engine
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

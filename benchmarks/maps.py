@@ -19,13 +19,13 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from anonface.backends.latent_editing import EDITORS, LatentEditingBackend, key_vectors
-from anonface.backends.tones import match_tones
+from anonface.backends.latent_editing.backend import EDITORS, LatentEditingBackend, key_vectors
+from anonface.crypto.keys import CONSISTENT_SALT, Key
 from anonface.evaluation.judges import photos_of
 from anonface.faces import align, parse
 from anonface.faces.blend import composite
+from anonface.faces.colour_transfer import match_tones
 from anonface.faces.detect import build_detector
-from anonface.keys import CONSISTENT_SALT, Key
 
 SIDE = 256
 LEVELS = 127.5  # grey levels per unit of [-1, 1]

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TypeVar
 
-from anonface.backends import ifadit
-from anonface.backends.refine import ChoiceParams, RefineParams
-from anonface.cli import main as command
+from anonface.backends.ifadit import backend as ifadit
+from anonface.backends.ifadit.refinement import ChoiceParams, RefineParams
+from anonface.cli.app import main as command
 
 Params = TypeVar("Params", RefineParams, ChoiceParams)
 

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from anonface import carriers, sealing
-from anonface.container import FaceEntry, Header, decode, payload
+from anonface.crypto.keys import Key, fresh_salt
 from anonface.images import Photo, encode_photo, size_of
-from anonface.keys import Key, fresh_salt
+from anonface.record import carriers, sealing
+from anonface.record.anf1 import FaceEntry, Header, decode, payload
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "large.jpg"
 SIZE = (4000, 3000)

@@ -17,14 +17,14 @@ def room(tmp_path, monkeypatch):
     """An empty folder to work in, the fake engine, cheap passphrases, nobody at the keyboard."""
     from fake import FakeEngine
 
-    from anonface import cli
-    from anonface.keys import Argon2
+    from anonface.cli import doctor as doctor_module
+    from anonface.crypto.keys import Argon2
 
     folder = tmp_path / "room"
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setattr("anonface.pipeline.Engine", FakeEngine)
-    monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
+    monkeypatch.setattr(doctor_module, "fetch_missing", lambda: None)
     monkeypatch.setattr(Argon2, "fresh", classmethod(lambda cls: cls(os.urandom(16), 64, 1, 1)))
     monkeypatch.setattr("sys.stdin", io.StringIO())
     monkeypatch.delenv("ANONFACE_PASSPHRASE", raising=False)
@@ -35,20 +35,20 @@ def room(tmp_path, monkeypatch):
 @pytest.fixture
 def key(room):
     """A key file."""
-    from anonface import cli
+    from anonface.cli import app
 
-    cli.run(["keygen", "k.bin"])
+    app.run(["keygen", "k.bin"])
     return room / "k.bin"
 
 
 @pytest.fixture
 def anonface(capfd):
     """Run a command line in this process: (exit code, stdout, stderr), with what libraries say there."""
-    from anonface import cli
+    from anonface.cli import app
 
     def run(*args):
         capfd.readouterr()
-        code = cli.run([str(arg) for arg in args])
+        code = app.run([str(arg) for arg in args])
         said = capfd.readouterr()
         return code, said.out, said.err
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from anonface.container import FaceEntry, Header
+from anonface.crypto.keys import CONSISTENT_SALT, Key, fresh_salt
 from anonface.errors import ContainerError, NoFaceError, UsageError
-from anonface.keys import CONSISTENT_SALT, Key, fresh_salt
 from anonface.pipeline import Anonymized, FaceReport, Recovered, choose_device
+from anonface.record.anf1 import FaceEntry, Header
 
 SIDE = 16
 

@@ -24,11 +24,11 @@ import cv2
 import numpy as np
 from PIL import Image, ImageCms, PngImagePlugin
 
-from anonface import carriers, container, sealing
-from anonface.container import FaceEntry, Header
+from anonface.crypto.keys import Argon2, Key
 from anonface.errors import AnonfaceError, WrongKeyError
 from anonface.images import encode_photo, read_photo
-from anonface.keys import Argon2, Key
+from anonface.record import anf1, carriers, sealing
+from anonface.record.anf1 import FaceEntry, Header
 
 MAX_PIXELS = 1_000_000
 SECONDS = 5.0  # of the processor's time that one file may take
@@ -101,8 +101,8 @@ def records() -> dict[str, bytes]:
             faces=(FaceEntry(quad),) * faces,
             producer="1.0",
         )
-        seeds[name] = container.encode(header)
-        for tier in container.TIERS:
+        seeds[name] = anf1.encode(header)
+        for tier in anf1.TIERS:
             contents = sealing.Contents(
                 tier, bytes(32), ".jpg" if tier == "file" else "", b"" if tier == "none" else name.encode()
             )
@@ -200,12 +200,12 @@ def check_container(data: bytes) -> str:
         record = carriers.extract(data)
         if record is None:
             return "no record"
-        if not data.startswith(container.MAGIC):
+        if not data.startswith(anf1.MAGIC):
             assert carriers.extract(carriers.embed(data, record)) == record
             assert carriers.extract(carriers.strip(data)) is None
-        header = container.decode(record)
+        header = anf1.decode(record)
         try:
-            contents = sealing.unseal(header, container.payload(record), FUZZ_KEY)
+            contents = sealing.unseal(header, anf1.payload(record), FUZZ_KEY)
         except WrongKeyError:
             return "wrong key"
         assert header.seal or contents == sealing.Contents("none")

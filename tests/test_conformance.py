@@ -14,8 +14,8 @@ from conformance_recipe import FOLDER, Layout
 from torch import Tensor, nn
 
 from anonface import torchvision_adapter
-from anonface.backends.ddim import Predictor, Schedule, denoise, invert
-from anonface.backends.keyed_noise import signs_of_seed
+from anonface.backends.diffusion.ddim import Predictor, Schedule, denoise, invert
+from anonface.crypto.keyed_noise import signs_of_seed
 from anonface.models import bisenet_resnet34, latent_diffusion
 from anonface.models.adaface import IR_50, AdaFace, AdaFaceParams
 from anonface.models.dbaf_official import OfficialDBAF

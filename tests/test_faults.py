@@ -26,10 +26,12 @@ from fake import SIDE, FakeEngine
 from pictures import SRGB, png, png_chunk, saved
 from PIL import Image, ImageOps
 
-from anonface import carriers, cli, container, images, pipeline, weights
+from anonface import images, pipeline, weights
+from anonface.cli import app
 from anonface.errors import DeviceError
 from anonface.faces import align, parse
 from anonface.faces.detect import Face
+from anonface.record import anf1, carriers
 
 REAL_ENGINE = pipeline.Engine
 TABLE = Path(__file__).parent.parent / "docs" / "faults.md"
@@ -223,7 +225,7 @@ def lean(*args):
     def work():
         most = pages * resource.getpagesize() + (200 << 20)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-        return cli.run(["anonymize", "--key-file", "k.bin", *args])
+        return app.run(["anonymize", "--key-file", "k.bin", *args])
 
     return ended(child(work))
 
@@ -453,11 +455,11 @@ def test_disk_full(room, overwrite, room_for):
 
     def work():
         resource.setrlimit(resource.RLIMIT_FSIZE, (room_for, room_for))
-        return cli.run(["anonymize", "--key-file", "k.bin", "a.png", *["--overwrite"] * overwrite])
+        return app.run(["anonymize", "--key-file", "k.bin", "a.png", *["--overwrite"] * overwrite])
 
     assert ended(child(work)) == 10
     assert state() == before
-    assert cli.run(["anonymize", "--key-file", "k.bin", "a.png", *["--overwrite"] * overwrite]) == 0
+    assert app.run(["anonymize", "--key-file", "k.bin", "a.png", *["--overwrite"] * overwrite]) == 0
     assert Path("a.anon.png").stat().st_size > 20_000
 
 
@@ -550,12 +552,12 @@ def test_killed_anywhere_in_a_run():
     put("a.png", saved(Image.fromarray(scene(300, 300)), "PNG"))
     args = ["anonymize", "--key-file", "k.bin", "a.png", "-o", "out.png", "--sidecar", "out.anf"]
     before, started = state(), time.monotonic()
-    assert ended(child(lambda: cli.run(args))) == 0
+    assert ended(child(lambda: app.run(args))) == 0
     whole, complete = time.monotonic() - started, 0
     for _ in range(20):
         for file in [*Path().glob("out.*"), *Path().glob(".anonface-*.tmp")]:
             file.unlink()
-        process = child(lambda: cli.run(args))
+        process = child(lambda: app.run(args))
         time.sleep(chance.uniform(0, 1.2 * whole))
         os.kill(process, signal.SIGKILL)
         ended(process)
@@ -574,7 +576,7 @@ def test_two_writers():
     put("a.png", saved(Image.fromarray(scene(200, 200)), "PNG"))
     for _ in range(5):
         Path("out.png").unlink(missing_ok=True)
-        writers = [child(lambda: cli.run(["anonymize", "--key-file", "k.bin", "a.png", "-o", "out.png"])) for _ in "ab"]
+        writers = [child(lambda: app.run(["anonymize", "--key-file", "k.bin", "a.png", "-o", "out.png"])) for _ in "ab"]
         assert sorted(ended(writer) for writer in writers) == [0, 10]
         assert images.read_photo(Path("out.png").read_bytes()).pixels.shape == (200, 200, 3)
         assert not list(Path().glob(".anonface-*.tmp"))
@@ -726,7 +728,7 @@ def test_a_payload_of_another_photo(anonymize, anonface, tier):
     first, second = (Path(f"{name}.anon.png").read_bytes() for name in "ab")
     one, two = carriers.extract(first), carriers.extract(second)
     put("spliced.png", carriers.embed(first, two))
-    put("crossed.png", carriers.embed(first, container.encode(container.decode(one), [bytes(container.payload(two))])))
+    put("crossed.png", carriers.embed(first, anf1.encode(anf1.decode(one), [bytes(anf1.payload(two))])))
     before = state()
     for name in ("spliced.png", "crossed.png"):
         assert anonface("recover", name, "--key-file", "k.bin")[0] == 8 and state() == before
@@ -817,7 +819,7 @@ def test_a_crash_leaves_no_memory_on_the_disk(monkeypatch):
     def work():
         resource.setrlimit(resource.RLIMIT_CORE, (4096, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         with pytest.raises(SystemExit):
-            cli.main()
+            app.main()
         return resource.getrlimit(resource.RLIMIT_CORE)[0] == 0
 
     assert ended(child(work)) == 1

@@ -17,38 +17,26 @@ MAY_IMPORT = {
     "signals": set(),
     "streams": {"errors"},
     "torchvision_adapter": set(),
-    "passphrases": {"errors"},
-    "keys": {"errors", "passphrases"},
-    "container": {"errors", "keys"},
-    "carriers": {"errors", "container"},
-    "sealing": {"errors", "keys", "container"},
+    "crypto": {"errors"},
+    "record": {"errors", "crypto"},
     "images": {"errors"},
-    "paths": {"errors", "images"},
-    "sources": {"errors", "images"},
-    "folders": set(),
-    "journal": {"errors"},
-    "conversion": {"errors"},
-    "download": {"errors"},
-    "models": {"conversion", "torchvision_adapter"},
-    "weights": {"errors", "conversion", "download"},
-    "faces": {"errors", "torchvision_adapter", "weights", "models"},
-    "backends": {"errors", "keys", "weights", "models", "faces.align", "faces.blend"},
-    "anchor": {"keys", "faces.align"},
-    "pipeline": {"errors", "keys", "container", "faces", "backends", "anchor"},
-    "batch": {
-        *{"errors", "keys", "container", "carriers", "sealing", "images", "paths", "folders", "sources", "journal"},
-        *{"signals", "pipeline"},
-    },
-    "cluster": {"errors", "images", "journal", "batch"},
-    "training": {"errors", "conversion", "weights", "models", "faces", "backends"},
+    "weights": {"errors"},
+    "models": {"torchvision_adapter", "weights.conversion"},
+    "faces": {"errors", "torchvision_adapter", "crypto", "weights", "models"},
+    "watermark": {"crypto", "faces", "models"},
+    "backends": {"errors", "crypto", "weights", "models", "faces", "watermark"},
+    "pipeline": {"errors", "crypto", "record", "faces", "watermark", "backends"},
+    "batch": {"errors", "signals", "crypto", "record", "images", "pipeline"},
+    "api": {"errors", "crypto", "record", "images", "pipeline", "batch.task"},
+    "training": {"errors", "crypto", "weights", "models", "faces", "watermark", "backends"},
     "evaluation": {
-        *{"errors", "torchvision_adapter", "keys", "container", "carriers", "images"},
-        *{"weights", "models", "faces", "backends", "pipeline"},
+        *{"errors", "torchvision_adapter", "crypto", "record", "images", "weights", "models", "faces", "watermark"},
+        *{"backends", "pipeline"},
     },
-    "__init__": {"keys", "pipeline", "batch"},
+    "__init__": {"crypto", "pipeline", "api"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "__version__"}
-MAY_IMPORT["__main__"] = {"cli", "signals"}
+MAY_IMPORT["__main__"] = {"signals", "cli"}
 
 
 def modules():
@@ -86,15 +74,38 @@ def test_the_rule_has_no_circle():
         seen.add(room)
 
 
-@pytest.mark.parametrize("file", [file for file in modules() if file.parts[0] != "cli.py"], ids=str)
+@pytest.mark.parametrize("file", [file for file in modules() if file.parts[0] != "cli"], ids=str)
 def test_only_the_command_line_prints_or_exits(file):
     names = {node.id for node in ast.walk(ast.parse((PACKAGE / file).read_text("utf-8"))) if isinstance(node, ast.Name)}
     assert not names & {"print", "exit", "quit"}
     assert "sys.exit" not in (PACKAGE / file).read_text("utf-8")
 
 
-@pytest.mark.parametrize("statement", ["import anonface", "from anonface import Key", "import anonface.cli"])
+@pytest.mark.parametrize("statement", ["import anonface", "from anonface import Key", "import anonface.cli.app"])
 def test_what_must_be_instant_loads_no_network_library(statement):
     heavy = "{'torch', 'cv2', 'diffusers', 'facexlib'}"
     code = f"import sys; {statement}; assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Files and functions that are longer than the limits, and why.
+LONG_FILES: dict[str, str] = {}
+LONG_FUNCTIONS = {
+    "cli/anonymize.py:anonymize": "a parameter an option",
+    "cli/anonymize.py:recover": "a parameter an option",
+    "cli/compare.py:compare": "a parameter an option",
+    "cli/evaluate.py:evaluate": "a parameter an option",
+    "cli/audit.py:audit": "a parameter an option",
+    "cli/run.py:run_photos": "the steps of a run, in order",
+    "evaluation/run.py:evaluate": "the steps of the protocol, in order",
+}
+
+
+@pytest.mark.parametrize("file", modules(), ids=str)
+def test_no_file_or_function_is_long(file):
+    text = (PACKAGE / file).read_text("utf-8")
+    assert text.count("\n") <= 600 or str(file) in LONG_FILES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            assert length <= 80 or f"{file}:{node.name}" in LONG_FUNCTIONS, f"{node.name}: {length} lines"

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from anonface import sealing
-from anonface.container import Seal, decode, encode
+from anonface.crypto.keys import Argon2, FaceKey, Key
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.faces import align
-from anonface.keys import Argon2, FaceKey, Key
 from anonface.pipeline import Engine, _face_in, choose_device
+from anonface.record import sealing
+from anonface.record.anf1 import Seal, decode, encode
 
 KEY, OTHER = (Key.from_bytes(bytes([i]) * 32) for i in (1, 2))
 
@@ -155,12 +155,14 @@ def test_a_record_of_another_photo_is_refused_under_any_key(engine, photo, anony
 
 def test_a_photo_that_watermark_5_made_comes_back(engine, photo, monkeypatch):
     """Its key is the salt's own, its code longer, its checks ones, its record without nonces."""
-    from anonface.backends import ifadit, message, nonce
+    from anonface.backends.ifadit import backend as ifadit
+    from anonface.watermark import nonce as nonce
+    from anonface.watermark import payload
 
     monkeypatch.setattr(FaceKey, "payload", lambda key, nonce: key.payload_of_version_5())
     monkeypatch.setattr(nonce, "numbers", lambda nonce: torch.zeros(0))
     monkeypatch.setattr(ifadit, "CODED", 260)
-    monkeypatch.setattr(ifadit, "COMPENSATION", message.Kind("compensation", 0.5, 0.25))
+    monkeypatch.setattr(ifadit, "COMPENSATION", payload.Kind("compensation", 0.5, 0.25))
     made = engine.anonymize(photo, KEY)
     monkeypatch.undo()
     parameters = {name: value for name, value in made.header.parameters.items() if name != "nonces"}

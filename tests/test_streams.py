@@ -13,8 +13,9 @@ import pytest
 from fake import FakeEngine
 from PIL import Image
 
-from anonface import cli
-from anonface.batch import explained
+from anonface.batch.run import explained
+from anonface.cli import app
+from anonface.cli import doctor as doctor_module
 from anonface.errors import DeviceError
 
 pytestmark = pytest.mark.usefixtures("key")
@@ -46,26 +47,28 @@ class Gone(Full):
 @pytest.mark.parametrize("args", [["anonymize", "a.png", "--key-file", "k.bin", "--json"], ["--help"], ["doctor"]])
 def test_standard_output_that_fails(monkeypatch, capfd, stream, said, args):
     photo("a.png")
-    monkeypatch.setattr(cli, "_checks", lambda: iter([{"name": "a", "ok": True, "needed": True, "detail": "b"}]))
+    monkeypatch.setattr(
+        doctor_module, "_checks", lambda: iter([{"name": "a", "ok": True, "needed": True, "detail": "b"}])
+    )
     monkeypatch.setattr(sys, "stdout", stream())
-    assert cli.run(args) == 10
+    assert app.run(args) == 10
     err = capfd.readouterr().err
     assert err.count("anonface: error: standard output cannot be written: No space left") == said
     assert "bug" not in err and "Traceback" not in err
     assert Path("a.anon.png").exists() == ("--json" in args)
     monkeypatch.setattr(sys, "stdout", stream())
-    assert cli.run(["anonymize", "none.png", "--key-file", "k.bin", "--json"]) == 4  # what failed first counts
+    assert app.run(["anonymize", "none.png", "--key-file", "k.bin", "--json"]) == 4  # what failed first counts
 
 
 @pytest.mark.parametrize("stream", [None, Full()])
 def test_standard_error_that_is_closed_or_full(monkeypatch, stream):
     photo("a.png")
     monkeypatch.setattr(sys, "stderr", stream)
-    assert cli.run(["anonymize", "a.png", "--key-file", "k.bin"]) == 0
+    assert app.run(["anonymize", "a.png", "--key-file", "k.bin"]) == 0
     monkeypatch.setattr(sys, "stderr", stream)
-    assert cli.run(["recover", "a.anon.png", "--key-file", "k.bin"]) == 0
+    assert app.run(["recover", "a.anon.png", "--key-file", "k.bin"]) == 0
     assert Path("a.recovered.png").read_bytes() == Path("a.png").read_bytes()
-    assert cli.run(["recover", "none.png", "--key-file", "k.bin"]) == 4
+    assert app.run(["recover", "none.png", "--key-file", "k.bin"]) == 4
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-", "2>/dev/full"])
@@ -95,8 +98,8 @@ def test_a_real_device_without_room():
     [
         ("anonface.cli", signal.SIGINT, b"interrupted"),
         ("typer", signal.SIGTERM, b"terminated"),
-        ("anonface.keys", signal.SIGINT, b"interrupted"),
-        ("anonface.passphrases", signal.SIGTERM, b"terminated"),
+        ("anonface.crypto.keys", signal.SIGINT, b"interrupted"),
+        ("anonface.crypto.passphrases", signal.SIGTERM, b"terminated"),
     ],
 )
 def test_a_signal_at_the_start_is_one_line(module, number, said):
@@ -132,7 +135,7 @@ def test_a_signal_at_the_end_is_one_line():
 
 
 def test_the_command_is_entered_where_signals_are_heeded_first():
-    text = (Path(cli.__file__).parent.parent / "pyproject.toml").read_text("utf-8")
+    text = (Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8")
     assert 'anonface = "anonface.__main__:main"' in text
 
 

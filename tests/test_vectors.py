@@ -13,10 +13,12 @@ import second
 from fake import FakeEngine
 from PIL import Image
 
-from anonface import anonymize, carriers, cli, container, errors, recover, sealing
-from anonface.backends.nonce import numbers as numbers_of_nonce
-from anonface.batch import rekey
-from anonface.keys import Argon2, Key
+from anonface import anonymize, errors, recover
+from anonface.api import rekey
+from anonface.cli import app
+from anonface.crypto.keys import Argon2, Key
+from anonface.record import anf1, carriers, sealing
+from anonface.watermark.nonce import numbers as numbers_of_nonce
 
 HERE = Path(__file__).parent / "vectors"
 KEYS, CONTAINERS, SEALED = (json.loads((HERE / f"{name}.json").read_text()) for name in ("keys", "container", "sealed"))
@@ -44,7 +46,7 @@ def room(tmp_path, monkeypatch):
 
 
 def run(*args):
-    return cli.run([str(arg) for arg in args])
+    return app.run([str(arg) for arg in args])
 
 
 def test_there_are_enough_and_most_are_refusals():
@@ -127,13 +129,13 @@ def test_what_comes_back(vector):
 def test_the_networks_key(vector):
     image, sidecar = unpacked(vector)
     record = carriers.extract(sidecar or image)
-    header = container.decode(record)
+    header = anf1.decode(record)
     key = (
         Key.from_passphrase(vector["passphrase"], header.kdf)
         if vector["passphrase"]
         else Key(bytes.fromhex(vector["key"]))
     )
-    contents = sealing.unseal(header, container.payload(record), key)
+    contents = sealing.unseal(header, anf1.payload(record), key)
     carried = contents.network_key and contents.network_key.to_bytes().hex()
     assert ("withheld" if contents.withheld else carried or "own") == vector["expect"]["networks"]
     _, theirs = in_second(vector)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from anonface.backends.dbaf_official import OfficialDBAFBackend
-    from anonface.backends.ifadit_official import OfficialIFADITBackend
-    from anonface.keys import FaceKey
+    from anonface.backends.official.dbaf import OfficialDBAFBackend
+    from anonface.backends.official.ifadit import OfficialIFADITBackend
+    from anonface.crypto.keys import FaceKey
 
 Parameter = str | int | float | bool
 Settings = Mapping[str, Parameter]
@@ -135,19 +135,19 @@ class Renewing(Protocol):
 
 
 def _ifadit(device: torch.device, settings: Settings) -> Backend:
-    from anonface.backends.ifadit import IFADIT
+    from anonface.backends.ifadit.backend import IFADIT
 
     return IFADIT(device, settings)
 
 
 def _ifadit_official(device: torch.device, settings: Settings) -> Backend:
-    from anonface.backends.ifadit_official import OfficialIFADITBackend
+    from anonface.backends.official.ifadit import OfficialIFADITBackend
 
     return _published(OfficialIFADITBackend, device, settings)
 
 
 def _dbaf_official(device: torch.device, settings: Settings) -> Backend:
-    from anonface.backends.dbaf_official import OfficialDBAFBackend
+    from anonface.backends.official.dbaf import OfficialDBAFBackend
 
     return _published(OfficialDBAFBackend, device, settings)
 
@@ -164,14 +164,14 @@ def _published(
 
 
 def _diffusion(device: torch.device, settings: Settings) -> Backend:
-    from anonface.backends.diffusion import Diffusion
+    from anonface.backends.diffusion.backend import Diffusion
 
     return Diffusion.load(device, settings)
 
 
 def _latent_editing(name: str) -> Callable[[torch.device, Settings], Backend]:
     def load(device: torch.device, settings: Settings) -> Backend:
-        from anonface.backends.latent_editing import LatentEditingBackend
+        from anonface.backends.latent_editing.backend import LatentEditingBackend
 
         return LatentEditingBackend.load(name, device, settings)
 

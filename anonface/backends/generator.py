@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Protocol
 
 from anonface import weights
-from anonface.backends.arena import keep_large_buffers, multiplies_bfloat16_faster
+from anonface.backends.cpu import keep_large_buffers, multiplies_bfloat16_faster
 from anonface.models.mobile_stylegan import Details, MappingNetwork, MobileStyleGAN, Window
 
 if TYPE_CHECKING:

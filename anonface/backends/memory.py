@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
-from anonface.keys import FaceKey
+from anonface.crypto.keys import FaceKey
 
 AT_MOST = 256  # faces: a photo's are all made before the first one is seen finished
 

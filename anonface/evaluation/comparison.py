@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.crypto.keys import Key
 from anonface.errors import (
     ContainerError,
     DeviceError,
@@ -40,7 +41,6 @@ from anonface.evaluation.similarity import distance
 from anonface.evaluation.summary import Summary
 from anonface.evaluation.trials import Engine, Plan, Result, evaluation_key, measure_photo
 from anonface.images import read_photo
-from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]
 Tier = Literal["file", "face"]

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from anonface.backends.ifadit import IFADIT
+from anonface.backends.ifadit.backend import IFADIT
 from anonface.evaluation.measurements import NO_CODE, NO_IDENTITY
 from anonface.models.identity_flow import FlowKey, SecureIdentityFlow, SecureIdentityFlowParams
 from anonface.pipeline import Engine

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from anonface.crypto.keys import Key
 from anonface.errors import NoFaceError
 from anonface.faces.detect import Detector, build_detector
-from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]

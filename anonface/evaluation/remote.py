@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.crypto.keys import Key
 from anonface.errors import AnonfaceError, DeviceError, UsageError
-from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]
 Facts = Mapping[str, str | int | float]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from anonface.crypto.keys import Key
 from anonface.evaluation.trials import Engine, through_png
-from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]
 

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from anonface.crypto.keys import Key
 from anonface.errors import NoFaceError
 from anonface.evaluation import measurements as names
 from anonface.evaluation import metrics, utility
@@ -24,7 +25,6 @@ from anonface.evaluation.recognizers import Detection, Look
 from anonface.evaluation.similarity import Embeddings, Similarity
 from anonface.faces import align
 from anonface.images import Photo, encode_photo, read_photo
-from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]
 Show = Callable[[Original, list[Pixels]], None]

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.conversion import GraphFile
 from anonface.models.graph import Graph
+from anonface.weights.conversion import GraphFile
 
 
 class SexAgeClassifier(nn.Module):

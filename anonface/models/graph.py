@@ -1,4 +1,4 @@
-"""A third-party network read by ``anonface.conversion``, run in torch so that gradients pass through it."""
+"""A third-party network read by ``anonface.weights.conversion``, run in torch so that gradients pass through it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.conversion import GraphFile, Node
+from anonface.weights.conversion import GraphFile, Node
 
 
 class Graph(nn.Module):
-    """Runs the operations of a :class:`~anonface.conversion.GraphFile` in order.
+    """Runs the operations of a :class:`~anonface.weights.conversion.GraphFile` in order.
 
     The input is [B, 3, H, W] float32 in the range that the network expects. The outputs are the named ones, by default
     the file's first one, each [B, C, H, W] or [B, C].

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from anonface.backends.arena import mixed_precision
-from anonface.backends.ddim import Schedule, denoise
-from anonface.backends.diffusion import OWN, fixed_region
+from anonface.backends.cpu import mixed_precision
+from anonface.backends.diffusion.backend import OWN, fixed_region
+from anonface.backends.diffusion.ddim import Schedule, denoise
 from anonface.models.attribute_encoder import MobileNetV2Features, feature_error
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.training.data import FacePool, cropped, jitter, relit, rounded, tile

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from anonface.backends.eyes import Sight, mesh_in_crop
-from anonface.backends.mending import mended
-from anonface.backends.persona import exchanged, strangeness
-from anonface.backends.recognizer import frames
+from anonface.backends.ifadit.target_identity import exchanged, strangeness
 from anonface.faces import align, parse
+from anonface.faces.analysis import Sight, mesh_in_crop
 from anonface.faces.blend import composite, soften
 from anonface.faces.detect import build_detector
+from anonface.faces.occlusion import mended
+from anonface.faces.recognizer import frames
 from anonface.models.inversion import CODE_OF_LATENT
 from anonface.models.latent_editing import CODES
 from anonface.training.data import levels, photograph, relit, row_generator, uniform

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.conversion import GraphFile
 from anonface.errors import WeightsError
 from anonface.models.attribute_classifiers import SexAgeClassifier
 from anonface.models.identity import DepthwiseResNet, IdentityEncoder, MobileFaceNet
 from anonface.training.data import FaceBank, jitter, photograph
 from anonface.training.loop import Objective
+from anonface.weights.conversion import GraphFile
 
 
 def start_from_teachers(encoder: IdentityEncoder, teacher_a: GraphFile, teacher_b: GraphFile) -> None:

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
-from anonface.backends.tones import match_tones
+from anonface.faces.analysis import LandmarkNetwork, mesh_in_crop
 from anonface.faces.blend import composite
+from anonface.faces.colour_transfer import match_tones
 from anonface.models.attribute_encoder import (
     AttributeEncoder,
     IdentityCompensation,

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
 from anonface.faces.align import BROWS, EYES, LIPS, OVAL
+from anonface.faces.analysis import LandmarkNetwork, mesh_in_crop
 from anonface.models.face_parser import CLASSES
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import draw_latents, drawn_rows, levels

@@ -16,13 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anonface.backends.eyes import Eyes, mesh_in_crop
-from anonface.backends.looks import luma
-from anonface.backends.persona import FEATURED
-from anonface.backends.recognizer import frames
-from anonface.backends.refine import expression
-from anonface.backends.tones import LIFT
+from anonface.backends.ifadit.refinement import expression
+from anonface.backends.ifadit.target_identity import FEATURED
+from anonface.faces.analysis import Eyes, mesh_in_crop
+from anonface.faces.augmentation import luma
 from anonface.faces.blend import composite
+from anonface.faces.colour_transfer import LIFT
+from anonface.faces.recognizer import frames
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
 from anonface.models.inversion import CODE_OF_LATENT

@@ -26,9 +26,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.backends.latent_editing import ENCODER
-from anonface.backends.tones import match_tones
+from anonface.backends.latent_editing.backend import ENCODER
 from anonface.faces.blend import composite
+from anonface.faces.colour_transfer import match_tones
 from anonface.models.attribute_encoder import MobileNetV2Features, perceptual
 from anonface.models.discriminator import Discriminator
 from anonface.models.face_parser import FACE, FaceParser, face_odds

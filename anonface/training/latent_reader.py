@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
-from anonface.backends.latent_editing import ENCODER
+from anonface.backends.latent_editing.backend import ENCODER
+from anonface.faces.analysis import LandmarkNetwork, mesh_in_crop
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_editing import CODES, FEATURE_CODES, READ_COORDINATES, key_identity

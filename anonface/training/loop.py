@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.backends.arena import denormals_flushed
+from anonface.backends.cpu import denormals_flushed
 
 
 @dataclass(frozen=True)

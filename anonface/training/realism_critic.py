@@ -19,13 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.backends.eyes import Eyes, Sight, mesh_in_crop
-from anonface.backends.ifadit import IFADIT
-from anonface.backends.persona import FEATURED, exchanged, strangeness
-from anonface.backends.refine import refine
-from anonface.backends.tones import match_tones
+from anonface.backends.ifadit.backend import IFADIT
+from anonface.backends.ifadit.refinement import refine
+from anonface.backends.ifadit.target_identity import FEATURED, exchanged, strangeness
 from anonface.faces import parse
+from anonface.faces.analysis import Eyes, Sight, mesh_in_crop
 from anonface.faces.blend import composite, soften
+from anonface.faces.colour_transfer import match_tones
 from anonface.models.identity_flow import FlowKey
 from anonface.models.inversion import CODE_OF_LATENT, InversionEncoder
 from anonface.models.latent_attributes import LatentAttributes

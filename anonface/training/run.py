@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from anonface import weights
-from anonface.backends.diffusion_files import load_model, run_files
-from anonface.backends.eyes import load_eyes
+from anonface.backends.diffusion.files import load_model, run_files
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.ifadit import IFADIT
-from anonface.backends.latent_editing import EDITORS, ENCODER
-from anonface.backends.recognizer import Recognizer
+from anonface.backends.ifadit.backend import IFADIT
+from anonface.backends.latent_editing.backend import EDITORS, ENCODER
 from anonface.errors import UsageError, WeightsError
+from anonface.faces.analysis import load_eyes
+from anonface.faces.recognizer import Recognizer
 from anonface.models.attribute_classifiers import EthnicityClassifier, SexAgeClassifier
 from anonface.models.attribute_encoder import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
 from anonface.models.discriminator import Discriminator

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.backends.arena import mixed_precision
-from anonface.backends.ddim import move
-from anonface.backends.diffusion import fixed_region
+from anonface.backends.cpu import mixed_precision
+from anonface.backends.diffusion.backend import fixed_region
+from anonface.backends.diffusion.ddim import move
 from anonface.models.attribute_encoder import MobileNetV2Features, feature_error
 from anonface.models.discriminator import Discriminator
 from anonface.models.latent_diffusion import LatentDiffusion

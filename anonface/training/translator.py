@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.backends.eyes import LandmarkNetwork, mesh_in_crop
-from anonface.backends.recognizer import Recognizer, frames
 from anonface.faces.align import EYES, LIPS
+from anonface.faces.analysis import LandmarkNetwork, mesh_in_crop
 from anonface.faces.blend import composite
+from anonface.faces.recognizer import Recognizer, frames
 from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.identity import IdentityEncoder
 from anonface.models.translator import PatchDiscriminator, Translator

@@ -14,10 +14,10 @@ from tiny_editing import CELL, cell_faces, lossless
 from torch import Tensor
 
 from anonface.backends.base import Backend, Imprinting
-from anonface.backends.diffusion import Diffusion
+from anonface.backends.diffusion.backend import Diffusion
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.ifadit import IFADIT
-from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+from anonface.backends.ifadit.backend import IFADIT
+from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.training.data import draw_latents
 
 

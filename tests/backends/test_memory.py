@@ -3,7 +3,7 @@
 import torch
 
 from anonface.backends import memory
-from anonface.keys import CONSISTENT_SALT, FaceKey, Key
+from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key
 
 
 def face_key(seed: int) -> FaceKey:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from anonface.backends.latent_editing import LatentEditingBackend
+from anonface.backends.latent_editing.backend import LatentEditingBackend
 from anonface.models.identity import IdentityEncoder
 from anonface.models.inversion import CODE_OF_LATENT
 from anonface.models.latent_editing import CODES, FaceEditor, LatentEditor

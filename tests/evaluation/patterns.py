@@ -7,10 +7,10 @@ import numpy as np
 from colours import Outcome, WholePictures
 from PIL import Image
 
+from anonface.crypto.keys import CONSISTENT_SALT
 from anonface.evaluation.audit.model import Model
 from anonface.evaluation.audit.subject import Sizes, Subject, choose
 from anonface.evaluation.recognizers import Look
-from anonface.keys import CONSISTENT_SALT
 
 CELLS, SCALE, DIMENSIONS = 8, 4, 12
 SIZES = Sizes(photos=10, pairs=60, candidates=8, guesses=40, crowd=12)

@@ -147,8 +147,8 @@ def test_files_that_check_nothing(album, tmp_path, monkeypatch):
     under_attack = patterns.subject(patterns.Sound(), album, PlainFiles(), tmp_path)
     found = run.ATTACKS["metadata"].run(under_attack)[0]
     assert found.passed is False and found.value.value >= 2 and "mark in UTF-16" in found.detail
-    monkeypatch.setattr("anonface.carriers.expect", lambda data, name: data[:64])
-    monkeypatch.setattr("anonface.carriers.embed", lambda image, record: image)
+    monkeypatch.setattr("anonface.record.carriers.expect", lambda data, name: data[:64])
+    monkeypatch.setattr("anonface.record.carriers.embed", lambda image, record: image)
     flips, splice = run.ATTACKS["tampering"].run(under_attack)
     assert not flips.passed and flips.value.value == flips.value.n > 100 and not splice.passed
     guessing = {finding.measure: finding for finding in run.ATTACKS["key-guessing"].run(under_attack)}
@@ -165,8 +165,8 @@ def test_a_seal_that_tells_how_near_a_key_is(album, tmp_path, slow, measure):
 
 def test_records_that_share_a_salt_are_tied(album, tmp_path, monkeypatch):
     seal = SimpleNamespace(salt=b"same", check=b"same")
-    monkeypatch.setattr("anonface.carriers.expect", lambda data, name: data)
-    monkeypatch.setattr("anonface.container.decode", lambda data: SimpleNamespace(flow_salt=b"salt", seal=seal))
+    monkeypatch.setattr("anonface.record.carriers.expect", lambda data, name: data)
+    monkeypatch.setattr("anonface.record.anf1.decode", lambda data: SimpleNamespace(flow_salt=b"salt", seal=seal))
     assert "records of one key: salts and check values shared" in broken(
         patterns.Sound(), album, "linkability", files=PlainFiles(), work=tmp_path
     )
@@ -177,8 +177,8 @@ def test_a_refusal_is_no_breach(album, tmp_path, monkeypatch):
         def recover(self, photo, key):
             raise ContainerError("changed")
 
-    monkeypatch.setattr("anonface.carriers.expect", lambda data, name: data[:64])
-    monkeypatch.setattr("anonface.carriers.embed", lambda image, record: image)
+    monkeypatch.setattr("anonface.record.carriers.expect", lambda data, name: data[:64])
+    monkeypatch.setattr("anonface.record.carriers.embed", lambda image, record: image)
     assert broken(patterns.Sound(), album, "tampering", files=Careful(), work=tmp_path) == []
 
 

@@ -8,7 +8,8 @@ import pytest
 from colours import WholePictures
 from fake import FakeEngine
 
-from anonface import cli
+from anonface.cli import app
+from anonface.cli import doctor as doctor_module
 from anonface.evaluation.audit.model import Model
 
 SMALL = ("--photos", 4, "--pairs", 10, "--candidates", 3, "--guesses", 20, "--crowd", 4)
@@ -32,14 +33,14 @@ def audit(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "album").mkdir()
     patterns.album(tmp_path / "album", people=10, photos=2)
-    monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
+    monkeypatch.setattr(doctor_module, "fetch_missing", lambda: None)
     monkeypatch.setattr("anonface.evaluation.judges.Judges", lambda: WholePictures(patterns.Patterns(), []))
     monkeypatch.setattr("anonface.evaluation.audit.model.of", lambda engine: Model(patterns.embedded, engine))
 
     def run(engine, *args):
         monkeypatch.setattr("anonface.pipeline.Engine", engine)
         capsys.readouterr()
-        code = cli.run(["audit", "album", *map(str, SMALL), *map(str, args)])
+        code = app.run(["audit", "album", *map(str, SMALL), *map(str, args)])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -79,7 +80,7 @@ def test_the_seed_decides(audit):
 
 
 def test_a_key_of_the_users(audit, tmp_path):
-    cli.run(["keygen", "k.bin"])
+    app.run(["keygen", "k.bin"])
     keys = []
 
     class Spy(Mirror):

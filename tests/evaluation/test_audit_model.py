@@ -5,10 +5,10 @@ import pytest
 import torch
 from skimage import data
 
+from anonface.crypto.keys import CONSISTENT_SALT, Key
 from anonface.evaluation.audit import model as models
 from anonface.evaluation.audit.model import Model
 from anonface.faces import align
-from anonface.keys import CONSISTENT_SALT, Key
 from anonface.models.identity import KEPT
 from anonface.pipeline import Engine
 

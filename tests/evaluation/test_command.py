@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 from colours import Colour, Perfect, Reddish, WholePictures, coloured_people
 
-from anonface import cli
+from anonface.cli import app
+from anonface.cli import doctor as doctor_module
+from anonface.cli import evaluate as evaluate_module
 from anonface.evaluation.embedders import EMBEDDERS
 
 
@@ -24,13 +26,13 @@ def anonface(capsys, monkeypatch, tmp_path):
     """Run a command line in an empty folder: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("anonface.pipeline.Engine", Engine)
-    monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
+    monkeypatch.setattr(doctor_module, "fetch_missing", lambda: None)
     judges = WholePictures(Colour(), [Reddish()])
     monkeypatch.setattr("anonface.evaluation.judges.Judges", lambda embedders: judges)
 
     def run(*args):
         capsys.readouterr()
-        code = cli.run([str(arg) for arg in args])
+        code = app.run([str(arg) for arg in args])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -70,7 +72,7 @@ def test_parts_and_the_whole(anonface, album, tmp_path):
 
 
 def test_quick_leaves_out_what_takes_long(anonface, album, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "QUICK_PHOTOS", 6)
+    monkeypatch.setattr(evaluate_module, "QUICK_PHOTOS", 6)
     code, out, _ = anonface("evaluate", "album", "--quick", "--json")
     data = json.loads(out)
     assert code == 0 and data["settings"]["photos"] == 6 and data["settings"]["keys per photo"] == 2

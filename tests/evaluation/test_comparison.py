@@ -13,7 +13,9 @@ from colours import Colour, Outcome, Perfect, Reddish, WholePictures, coloured_p
 from fake import FakeEngine
 from test_page import Reader
 
-from anonface import batch, cli
+from anonface import api
+from anonface.cli import app
+from anonface.cli import doctor as doctor_module
 from anonface.errors import DeviceError, UsageError, WeightsError
 from anonface.evaluation import comparison_tables
 from anonface.evaluation.comparison import PLACED, TIERS, ComparedEngine, chosen, compare, to_json
@@ -118,7 +120,7 @@ def found(ground):
         **ground,
         plan=Plan(2, recover_keys=1),
         limit=4,
-        files=batch,
+        files=api,
         left_out={"lost": "never found"},
         progress=lambda *step: steps.append(step),
         show=lambda original, heading, picture: shown.append((original.file.name, heading, picture)),
@@ -208,11 +210,11 @@ def dict_of(samples):
 class Forging:
     """Files that bring back something else: one byte, or one pixel, is not the original's."""
 
-    anonymize = staticmethod(batch.anonymize)
+    anonymize = staticmethod(api.anonymize)
 
     @staticmethod
     def recover(photo, key):
-        back = batch.recover(photo, key)
+        back = api.recover(photo, key)
         pixels = back.pixels.copy()
         pixels[-1, -1, -1] ^= 1
         data = back.original and bytes([back.original[0] ^ 1]) + back.original[1:]
@@ -327,12 +329,12 @@ def anonface(capsys, monkeypatch, tmp_path):
     (tmp_path / "album").mkdir()
     coloured_people(tmp_path / "album")
     monkeypatch.setattr("anonface.pipeline.Engine", Hiding)
-    monkeypatch.setattr(cli, "_fetch_missing", lambda: None)
+    monkeypatch.setattr(doctor_module, "fetch_missing", lambda: None)
     monkeypatch.setattr("anonface.evaluation.judges.Judges", partial(WholePictures, Placing(), [Reddish()]))
 
     def run(*args):
         capsys.readouterr()
-        code = cli.run([str(arg) for arg in args])
+        code = app.run([str(arg) for arg in args])
         said = capsys.readouterr()
         return code, said.out, said.err
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 from skimage import data
 
+from anonface.crypto.keys import Key
 from anonface.evaluation.identity_ablation import ablations, without_identity
 from anonface.evaluation.measurements import NO_CODE, NO_IDENTITY
-from anonface.keys import Key
 from anonface.models.identity import KEPT
 from anonface.pipeline import Engine
 

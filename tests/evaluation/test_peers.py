@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from skimage import data
 
+from anonface.crypto.keys import Key
 from anonface.errors import NoFaceError
 from anonface.evaluation import peers
 from anonface.evaluation.peers import CELLS, PEERS, Deface, Pixelate, absence, describe
 from anonface.faces.detect import Face
-from anonface.keys import Key
 
 KEY = Key(bytes(32))
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from anonface.crypto.keys import Key
 from anonface.errors import DeviceError, NoFaceError, UsageError, WeightsError
 from anonface.evaluation.remote import Remote, peak_memory
-from anonface.keys import Key
 
 PHOTO = np.full((4, 5, 3), 7, np.uint8)
 KEY = Key(bytes(range(32)))

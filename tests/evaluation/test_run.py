@@ -8,6 +8,7 @@ from colours import Colour, Outcome, Perfect, Reddish, Untouched, WholePictures,
 from PIL import Image, ImageFilter
 from skimage import data
 
+from anonface.crypto.keys import Key
 from anonface.errors import ImageError, NoFaceError, UsageError
 from anonface.evaluation import measurements, recognition, run, trials
 from anonface.evaluation.degradations import DEGRADATIONS
@@ -16,7 +17,6 @@ from anonface.evaluation.measurements import NO_CODE, NO_IDENTITY
 from anonface.evaluation.run import evaluate
 from anonface.evaluation.trials import Plan, evaluation_key, one_bit_off
 from anonface.faces import align
-from anonface.keys import Key
 
 
 class Blind(Untouched):

@@ -4,8 +4,8 @@ import sys
 import numpy as np
 import pytest
 
+from anonface.crypto.keys import Key
 from anonface.evaluation.sheet import COLUMNS, around, contact_sheet, versions
-from anonface.keys import Key
 
 KEYS = [Key.from_bytes(bytes([n]) * 32) for n in range(2)]
 

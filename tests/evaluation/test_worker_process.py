@@ -9,7 +9,8 @@ import pytest
 import torch
 from colours import Colour, Perfect, Reddish, WholePictures, coloured_people
 
-from anonface import cli
+from anonface.cli import engines
+from anonface.cli import evaluate as evaluate_module
 from anonface.errors import OutputError
 from anonface.evaluation.judges import Judges
 from anonface.evaluation.run import evaluate
@@ -77,8 +78,10 @@ def test_every_photo_is_measured_once_whatever_becomes_of_the_other_process(tmp_
 )
 def test_it_is_for_several_cores(monkeypatch, device, threads, there):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    settings = cli.EngineSettings("ifadit", "cpu", "yunet", "trained", 7)
-    worker = cli._worker(SimpleNamespace(device_name=device), settings, partial(Judges, embedders=("sface",)))
+    settings = engines.EngineSettings("ifadit", "cpu", "yunet", "trained", 7)
+    worker = evaluate_module._worker(
+        SimpleNamespace(device_name=device), settings, partial(Judges, embedders=("sface",))
+    )
     assert (worker is not None) == there
     if worker:
         told = pickle.loads(pickle.dumps(worker))

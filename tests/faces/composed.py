@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anonface import pipeline, weights
+from anonface.crypto.keys import Key
 from anonface.faces.detect import Face, Pixels, build_detector, same_face
-from anonface.keys import Key
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN = 110  # px, at which a face is looked at in its own crop where it is larger

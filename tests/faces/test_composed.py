@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from composed import Laid, compose, engine, left_in_the_clear, run, sources
 
-from anonface.keys import Key
+from anonface.crypto.keys import Key
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anonface.backends.eyes import load_eyes
 from anonface.backends.generator import load_generator, load_mapping
+from anonface.faces.analysis import load_eyes
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
 from anonface.models.latent_attributes import ATTRIBUTES, SALIENT, WIDTHS, columns

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from anonface import weights
+from anonface.errors import WeightsError
 from anonface.models.stylegan2 import Blur, StyleGAN2, StyleGAN2Params, Upsample
 
 SMALL = StyleGAN2Params(size=32, latent=16, mapping_layers=2, max_channels=8)
@@ -102,7 +103,7 @@ def test_another_naming_in_the_same_order_loads(generator: StyleGAN2, tmp_path: 
     torch.save({f"layer{i}": tensor for i, tensor in enumerate(state.values())}, tmp_path / "renamed.pt")
     renamed = weights.load_checkpoint(tmp_path / "renamed.pt")
     copy = StyleGAN2(SMALL)
-    with pytest.raises(weights.WeightsError):
+    with pytest.raises(WeightsError):
         weights.fit(copy, renamed, by="name")
     weights.fit(copy, renamed, by="order")
     assert all(torch.equal(tensor, state[key]) for key, tensor in copy.state_dict().items())

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anonface.backends.diffusion_files import load_model
+from anonface.backends.diffusion.files import load_model
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.errors import UsageError
 from anonface.models.attribute_encoder import MobileNetV2Features

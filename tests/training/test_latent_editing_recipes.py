@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.latent_editing import EDITORS, ENCODER
-from anonface.backends.tones import match_tones
+from anonface.backends.latent_editing.backend import EDITORS, ENCODER
 from anonface.errors import WeightsError
+from anonface.faces.colour_transfer import match_tones
 from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.dbaf import DBAF, DBAFParams
 from anonface.models.discriminator import Discriminator, DiscriminatorParams

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from anonface import weights
-from anonface.backends.eyes import load_eyes
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.ifadit import IFADIT
+from anonface.backends.ifadit.backend import IFADIT
+from anonface.faces.analysis import load_eyes
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.realism_critic import RealismCritic, within

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.crypto.keys import Key
 from anonface.evaluation.audit.finding import (
     ALLOWED_STANDING,
     CHANCE,
@@ -26,7 +27,6 @@ from anonface.evaluation.audit.subject import Seen, Subject, by_code, by_look
 from anonface.evaluation.judges import Original
 from anonface.evaluation.metrics import NOTHING
 from anonface.faces import align
-from anonface.keys import Key
 
 SIDE = 32  # px, at which pixels are compared
 KEYS = 24  # of the attacker's own, to learn what no key changes

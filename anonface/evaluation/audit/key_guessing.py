@@ -9,11 +9,11 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.crypto.keys import KEY_BYTES, Key
 from anonface.errors import WrongKeyError
 from anonface.evaluation.audit.finding import UNIFORM, Attack, Finding, counted, matched, standing, told_apart
 from anonface.evaluation.audit.subject import Seen, Subject, by_look
 from anonface.evaluation.metrics import likeness
-from anonface.keys import KEY_BYTES, Key
 
 BITS = 8 * KEY_BYTES
 CLIMBS = 3  # photos on which a guesser climbs

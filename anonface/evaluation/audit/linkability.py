@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from anonface import carriers, container
 from anonface.evaluation.audit.finding import Attack, Finding, counted, standing, told_apart
 from anonface.evaluation.audit.subject import Seen, Subject, by_code, by_look
+from anonface.record import anf1, carriers
 
 Likeness = Callable[[Seen | None, Seen | None], float]
 
@@ -54,7 +54,7 @@ def _one_record(subject: Subject) -> list[Finding]:
     """Whether the public records of two photos of one key share anything that other keys' would not."""
     if len(subject.sealed) < 2:
         return []
-    headers = [container.decode(carriers.expect(output.read_bytes(), str(output))) for _, output in subject.sealed]
+    headers = [anf1.decode(carriers.expect(output.read_bytes(), str(output))) for _, output in subject.sealed]
     fields = [(h.flow_salt, h.seal.salt, h.seal.check) for h in headers if h.seal]
     shared = sum(a == b for a, b in zip(*fields[:2], strict=True))
     return [counted("records of one key: salts and check values shared", shared, 3)]

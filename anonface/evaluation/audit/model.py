@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends import ifadit, latent_editing, veil
 from anonface.backends.generator import FINEST_HEAD, load_mapping
-from anonface.backends.ifadit import IFADIT
-from anonface.backends.latent_editing import LatentEditingBackend
-from anonface.backends.looks import shrink
-from anonface.backends.message import LEGIBLE, opened
+from anonface.backends.ifadit import backend as ifadit
+from anonface.backends.ifadit.backend import IFADIT
+from anonface.backends.latent_editing import backend as latent_editing
+from anonface.backends.latent_editing.backend import LatentEditingBackend
+from anonface.crypto.keys import CONSISTENT_SALT, Key
 from anonface.evaluation.identity_ablation import without_identity
 from anonface.evaluation.trials import Engine
-from anonface.keys import CONSISTENT_SALT, Key
+from anonface.faces.augmentation import shrink
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.identity_flow import FlowKey, SecureIdentityFlow
 from anonface.pipeline import Engine as NetworkEngine
+from anonface.watermark import cipher
+from anonface.watermark.payload import LEGIBLE, opened
 
 Pixels = NDArray[np.uint8]
 Code = NDArray[np.float64]
@@ -103,7 +105,7 @@ class Reading:
     def payload(self, crop: Pixels, key: Key) -> Code | None:
         first, second, *_ = self.backend.heard(_face(crop))
         own = opened(first, key.face(CONSISTENT_SALT, self.backend.name, 0)).key
-        return None if own is None or second.error > LEGIBLE else veil.lift(second.values, own, self.label).numpy()
+        return None if own is None or second.error > LEGIBLE else cipher.lift(second.values, own, self.label).numpy()
 
 
 class Strangers:

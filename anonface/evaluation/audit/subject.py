@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.crypto.keys import Key
 from anonface.errors import NoFaceError, UsageError
 from anonface.evaluation.audit import marks
 from anonface.evaluation.audit.model import Code, Model
@@ -21,7 +22,6 @@ from anonface.evaluation.judges import Judges, Original, photos_of
 from anonface.evaluation.metrics import likeness
 from anonface.evaluation.recognizers import Look
 from anonface.evaluation.trials import Engine, Result, evaluation_key, through_png
-from anonface.keys import Key
 
 Pixels = NDArray[np.uint8]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anonface import carriers
 from anonface.errors import AnonfaceError
 from anonface.evaluation.audit.finding import Attack, Finding, counted
 from anonface.evaluation.audit.subject import Subject
+from anonface.record import carriers
 
 
 def _run(subject: Subject) -> list[Finding]:

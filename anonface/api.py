@@ -1,0 +1,256 @@
+"""One photo from file to file: the library's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anonface.batch.task import (
+    FORMATS,
+    QUALITY,
+    SUFFIXES,
+    Anonymizing,
+    Box,
+    Recovered,
+    Recovering,
+    Verified,
+    as_path,
+    default_engine,
+    format_of,
+    write_files,
+)
+from anonface.crypto.keys import Argon2, Key
+from anonface.errors import (
+    ContainerError,
+    UsageError,
+    WrongKeyError,
+)
+from anonface.images import (
+    MAX_PIXELS,
+    read_file,
+)
+from anonface.images.paths import Input, Output, Spared, check_target, refuse_conflicts
+from anonface.images.sources import Source, is_file, name_of
+from anonface.record import anf1, carriers, sealing
+from anonface.record.anf1 import Header, Tier
+
+if TYPE_CHECKING:
+    from anonface.pipeline import Anonymized, Chosen, Engine
+
+
+def anonymize(
+    photo: Source,
+    key: Key,
+    output: str | Path | None = None,
+    *,
+    engine: Engine | Callable[[], Engine] = default_engine,
+    seal: Tier | None = None,
+    consistent: bool = False,
+    stateless: bool = False,
+    boxes: Sequence[Box] = (),
+    kdf: Argon2 | None = None,
+    faces: Chosen = "all",
+    faceless: bool = False,
+    sidecar: str | Path | None = None,
+    quality: int = QUALITY,
+    keep_metadata: bool = False,
+    overwrite: bool = False,
+    max_pixels: int = MAX_PIXELS,
+) -> Anonymized:
+    """Make everybody in a photo somebody else.
+
+    Args:
+        photo: a file (its path, its bytes, or open in binary mode), or pixels: [H, W, 3] uint8 RGB, or a PIL image.
+        key: decides who they become.
+        output: the file to write; its suffix (.png, .webp, .jpg) says how. None writes nothing.
+        engine: an engine, or what gives one when the photo has been read.
+        seal: what is stored, encrypted: the whole original "file" (the default), the "face" pixels alone, or "none".
+            Of an array or a PIL image, which are no files, the face pixels.
+        consistent: the same person becomes the same other person in every photo under this key.
+        stateless: write no record, so that pixels and key alone lead back; implies ``consistent``.
+        boxes: (x, y, w, h) in pixels of faces that the detector misses.
+        kdf: how ``key`` was stretched from a passphrase, when it was; goes into the record.
+        faces: "all", "largest", or the numbers of those to change, counted from 0, from top-left to bottom-right.
+        faceless: write a photo without a face as it is, instead of refusing it.
+        sidecar: write the record into this file instead of into the image.
+        quality: of JPEG, 1 to 100; the other formats are lossless.
+        keep_metadata: keep how the photo was taken (exposure, lens, density), nothing of where, when or by whom.
+        overwrite: replace ``output`` where it exists.
+        max_pixels: larger photos are refused.
+
+    Returns:
+        The new pixels, a report on every face, and the header that :func:`recover` wants for arrays.
+
+    Raises:
+        AnonfaceError: one of its kinds, see :mod:`anonface.errors`.
+    """
+    target, beside = as_path(output), as_path(sidecar)
+    tier = chosen_tier(seal, target, stateless, array=not is_file(photo))
+    task = Anonymizing(
+        key, engine, tier, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels
+    )
+    named = {"output": target, "sidecar": beside}
+    refuse_conflicts((), [Output(file, what) for what, file in named.items() if file])
+    for file in filter(None, (target, beside)):
+        check_target(file, name_of(photo), overwrite)
+    opened = task.open(photo)
+    treated = task.treat(opened)
+    if target:
+        write_files(task.files(opened, treated, target, beside), overwrite)
+    return treated.result  # type: ignore[return-value]
+
+
+def chosen_tier(seal: Tier | None, target: Path | None, stateless: bool, array: bool = False) -> Tier:
+    """What is to be sealed, by default the file.
+
+    Raises:
+        UsageError: the output cannot bring that back.
+    """
+    if stateless:
+        if seal not in (None, "none"):
+            raise UsageError(f"--stateless stores nothing, so --seal {seal} has no place", "leave one of them out")
+        return "none"
+    tier: Tier = seal or "file"
+    if array and tier == "file":
+        tier = "face"
+    if tier == "face" and target and format_of(target) == "jpeg":
+        raise UsageError(
+            "JPEG changes the pixels around the faces, so --seal face cannot bring the original back from it",
+            "write PNG or WebP, or use --seal file",
+        )
+    return tier
+
+
+def recover(
+    photo: Source,
+    key: Key | Callable[[Header | None], Key],
+    output: str | Path | None = None,
+    *,
+    engine: Engine | Callable[[str], Engine] = default_engine,
+    header: Header | None = None,
+    sidecar: str | Path | None = None,
+    unsealed: bool = False,
+    decoy: bool = False,
+    stateless: bool = False,
+    original_suffix: bool = False,
+    faces: Chosen = "all",
+    quality: int = QUALITY,
+    overwrite: bool = False,
+    max_pixels: int = MAX_PIXELS,
+) -> Recovered:
+    """Lead an anonymized photo back, by the best that its record offers.
+
+    Args:
+        photo: a file or pixels, as in :func:`anonymize`.
+        key: the one it was anonymized under, or what gives it once the header is known.
+        output: the file to write; None writes nothing. A sealed original is written as it was, byte for byte.
+        engine: an engine, or what gives that of a record's backend when the networks are needed.
+        header: what :func:`anonymize` returned. Pixels without one are recovered by themselves and the key alone.
+        sidecar: the file that holds the record of a photo file: a sidecar, or an image.
+        unsealed: let the networks lead back, whatever is sealed. Where nothing is, a wrong key leads to some other
+            plausible person, and nobody can tell.
+        decoy: under a wrong key, let the networks make of it what they can.
+        stateless: recover a photo file from pixels and key alone, whatever record it carries.
+        original_suffix: a sealed original replaces the suffix of ``output`` by its own, and a decoy is called so; else
+            the name stays as it is, and the suffix must agree.
+        faces: as in :func:`anonymize`, for photos without a record; a record says it itself.
+        quality, overwrite, max_pixels: as in :func:`anonymize`.
+
+    Raises:
+        ContainerError: the file carries no record, and no ``sidecar``, ``header`` or ``stateless`` is given.
+        WrongKeyError: the photo was sealed under another key, and no ``decoy`` is asked for.
+        AnonfaceError: other kinds, see :mod:`anonface.errors`.
+    """
+    without_record = stateless or header is not None
+    target, beside = as_path(output), as_path(sidecar)
+    read = [Input(beside, "the sidecar")] if beside else []
+    spared = Spared(file.path for file in read)
+    task = Recovering(key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels, spared)
+    if target:
+        refuse_conflicts(read, [Output(target, "output")])
+        check_target(target, name_of(photo), overwrite)
+    opened = task.open(photo, beside)
+    if header is not None:
+        opened = replace(opened, header=header)
+    if target and opened.photo:
+        format_of(target)
+    result: Recovered = (treated := task.treat(opened)).result  # type: ignore[assignment]
+    if target:
+        files = task.files(opened, treated, target, beside)
+        write_files(files, overwrite)
+        result = replace(result, file=files[-1][0])
+    return result
+
+
+def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
+    """Write an anonymized photo without its record.
+
+    Raises:
+        ContainerError: it carries none, or is itself one.
+        UsageError: ``target`` names another format than the file has: pixels are not encoded anew.
+        OutputError: ``target`` must not or cannot be written.
+    """
+    check_target(target, source, overwrite)
+    data = read_file(source)
+    kind = carriers.kind(data)
+    if kind == "sidecar":
+        raise ContainerError(
+            f"{str(source)!r} is a record and no photo", "its photo carries none: there is nothing to strip"
+        )
+    bare = data if kind == "other" else carriers.strip(data)
+    if bare == data:
+        raise ContainerError(f"{str(source)!r} carries no anonface record", "there is nothing to strip")
+    _check_kind(source, kind, target)
+    write_files([(target, bare)], overwrite)
+
+
+def rekey(
+    source: Path, old: Key | Callable[[Header | None], Key], new: Key, target: Path, *, overwrite: bool = False
+) -> Verified:
+    """Write an anonymized photo, or a sidecar, sealed under another key. See :func:`anonface.record.sealing.rekeyed`.
+
+    Returns:
+        Whether ``old`` was the right key: "yes", or "unknown" where nothing was sealed under it.
+
+    Raises:
+        WrongKeyError: ``old`` is not the key that it was sealed under.
+        UsageError: the two keys are one, or ``target`` names another format than the file has.
+        AnonfaceError: other kinds, see :mod:`anonface.errors`.
+    """
+    check_target(target, source, overwrite)
+    data = read_file(source)
+    record = carriers.expect(
+        data, str(source), "name its sidecar, if it has one; a photo made with --stateless keeps its key for good"
+    )
+    header = anf1.decode(record)
+    chosen = old(header) if callable(old) else old
+    if chosen == new:
+        raise UsageError("the old key and the new one are the same", "`anonface keygen` makes another")
+    try:
+        record = sealing.rekeyed(header, anf1.payload(record), chosen, new)
+    except WrongKeyError:
+        raise WrongKeyError(
+            f"{str(source)!r} was sealed under another key than the old one given",
+            "give the key that leads it back now",
+        ) from None
+    kind = carriers.kind(data)
+    _check_kind(source, kind, target)
+    write_files([(target, record if kind == "sidecar" else carriers.embedded(data, record))], overwrite)
+    return "yes" if header.seal else "unknown"
+
+
+def _check_kind(source: Path, kind: str, target: Path) -> None:
+    """Whether a file's new name says what the file is, and will be.
+
+    Raises:
+        UsageError: it does not.
+    """
+    suffixes = {".anf": "sidecar", **FORMATS}
+    if suffixes.get(target.suffix.lower()) != kind:
+        named = {"sidecar": ".anf", **SUFFIXES}[kind]
+        raise UsageError(
+            f"{str(source)!r} is a {kind} file and stays one, which the name {str(target)!r} does not say",
+            f"name it {target.with_suffix(named)}",
+        )

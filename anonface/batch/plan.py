@@ -1,0 +1,265 @@
+"""Which photos a run takes, and the files that they become."""
+
+from __future__ import annotations
+
+import glob
+import os
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anonface.batch.folders import Search, fixed_part, is_folder, is_pattern, is_there, matches, search, taken_literally
+from anonface.batch.task import EXPECTED, FORMATS, MARKS, RESULT, SUFFIXES, Direction, format_of, result_mark
+from anonface.errors import (
+    UsageError,
+)
+from anonface.images.paths import COLLISION_HINT, Input, Output, refuse_conflicts
+
+if TYPE_CHECKING:
+    pass
+
+
+OTHER_PHOTOS = {".jpe", ".jfif", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".ppm"}
+SEARCHED = {*FORMATS, *OTHER_PHOTOS}
+"""Suffixes that a folder is searched for; unreadable kinds too, so that none is passed over silently."""
+OWN_FILES = {".anf"}
+"""Suffixes that lie among photos as they should, and are none of theirs."""
+MOST_SUFFIXES = 6
+"""As many are named of the files that a search passes over."""
+_FIELDS = ("stem", "suffix", "mark", "ext")
+DEFAULT_NAME = "{stem}.{mark}{ext}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One photo to treat: the file, what it becomes, and where its record lies when that is a file of its own.
+
+    ``named`` says that the user chose the target's name, its suffix included; otherwise a sealed original that is led
+    back takes its own suffix in place of the target's.
+    """
+
+    direction: Direction
+    source: Path
+    target: Path
+    sidecar: Path | None = None
+    named: bool = False
+
+    @property
+    def outputs(self) -> tuple[Path, ...]:
+        """The files that the job writes, the photo last."""
+        return (self.sidecar, self.target) if self.sidecar and self.direction == "anonymize" else (self.target,)
+
+    def written_as(self, file: Path) -> Job:
+        """The job once it is known under which name, in the target's folder, its photo was written."""
+        return replace(self, target=self.target.with_name(file.name))
+
+
+def plan(
+    paths: Sequence[str],
+    direction: Direction,
+    *,
+    output: str | None = None,
+    name: str | None = None,
+    format: str | None = None,
+    sidecar: str | None = None,
+    recursive: bool = False,
+) -> list[Job]:
+    """Lay out a run without touching anything.
+
+    Args:
+        paths: files, folders, and patterns with ``*``, ``?``, ``[]`` and ``**``. Where a file bears a pattern's name,
+            the file is meant. Folders and patterns pass over the results of earlier runs: anonymizing takes no
+            ``*.anon.*`` and ``*.recovered.*``; recovering a folder takes ``*.anon.*`` alone.
+        output: a file for one photo (a folder when it is one or ends with a slash); else a folder, in which the tree
+            below the deepest folder that all inputs share is repeated. None writes beside each photo.
+        name: how a result is called: text with ``{stem}`` (the photo's name without its suffix and mark), ``{suffix}``
+            (the photo's), ``{mark}`` (anon or recovered) and ``{ext}`` (the result's suffix, with its dot).
+        format: png, webp or jpeg; None goes by the name of ``output``, or takes png.
+        sidecar: as ``output``; in a folder, records are named after the anonymized photos with ``.anf`` appended.
+        recursive: look into folders of folders.
+
+    Raises:
+        UsageError: nothing found, two inputs with one output, an output that is an input, or a senseless ``name``.
+    """
+    template = _template(name or DEFAULT_NAME)
+    found = find(paths, direction, recursive)
+    alone = len(paths) == 1 and not is_folder(paths[0]) and not is_pattern(paths[0])
+    top = Path(os.path.commonpath([root.absolute() for root, _ in found]))
+    jobs = []
+    for _, source in found:
+        branch = source.absolute().parent.relative_to(top)
+        called = _result_name(template, source, direction, format or "png")
+        target = _place(output, alone, branch, called) or source.with_name(called)
+        if name and target.name != called:
+            raise UsageError(f"--name says what is written in a folder, and {output} names a file", "give one of them")
+        named = output is not None and alone and not _is_folder(output)
+        # a sealed original may have any suffix: a name for what is recovered is judged once the record is known
+        if (format or direction == "anonymize" or not named) and format not in (None, format_of(target)):
+            raise UsageError(f"--format {format} contradicts the name {str(target)!r}")
+        anonymized = target if direction == "anonymize" else source
+        beside = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
+        jobs.append(Job(direction, source, target, beside, named))
+    refuse_conflicts([Input(job.source) for job in jobs], outputs_of(jobs, any_suffix=True), COLLISION_HINT)
+    return jobs
+
+
+def journal_folder(paths: Sequence[str], output: str | None) -> Path:
+    """Where a run over several photos keeps its journal: among its results, or at the top of its first input."""
+    if output is not None:
+        return Path(output)
+    first = Path(paths[0])
+    if is_pattern(paths[0]):
+        return fixed_part(paths[0])
+    return first if is_folder(first) else first.parent
+
+
+def find(paths: Sequence[str], direction: Direction, recursive: bool) -> list[tuple[Path, Path]]:
+    """The photos meant by ``paths``, each once, with the folder that its tree is counted from. See :func:`plan`."""
+    found: dict[str, tuple[Path, Path]] = {}
+    for path in paths:
+        if is_pattern(path):
+            root, files = _matching(path, direction)
+        elif is_folder(path):
+            root, files = Path(path), _inside(Path(path), direction, recursive)
+        else:
+            root, files = Path(path).parent, [Path(path)]
+        if not files:
+            raise _nothing_found(path, direction, recursive)
+        for file in files:
+            found.setdefault(os.path.realpath(file), (root, file))
+    return list(found.values())
+
+
+def _nothing_found(path: str, direction: Direction, recursive: bool) -> UsageError:
+    """Says what there is instead, and what may help."""
+    left = passed_over([path], direction, recursive)
+    pattern = is_pattern(path)
+    hint = ""
+    if pattern and (literal := taken_literally(path)):
+        hint = f"brackets, * and ? stand for others; to take them as they are: {literal!r}"
+    elif not pattern and not recursive and _inside(Path(path), direction, recursive=True):
+        hint = "--recursive looks into the folders of a folder"
+    what = f"{path!r} {'matches' if pattern else 'holds'} no photo to {direction}"
+    return UsageError(f"{what}: {in_words(left)}" if left else what, hint)
+
+
+def _matching(pattern: str, direction: Direction) -> tuple[Path, list[Path]]:
+    taken = [file for file in matches(pattern).files if direction == "recover" or not result_mark(file)]
+    return fixed_part(pattern), taken
+
+
+def folders_left_out(paths: Sequence[str], recursive: bool) -> tuple[list[Path], list[Path]]:
+    """The links to folders among ``paths`` that lead where a search has been already, and folders that none can read.
+
+    Each real folder is searched once, under its own name where that lies in the tree.
+    """
+    found = Search()
+    for path in paths:
+        if is_pattern(path):
+            found += matches(path)
+        elif is_folder(path):
+            found += search(path, recursive)
+    return found.again, found.unreadable
+
+
+def passed_over(paths: Sequence[str], direction: Direction, recursive: bool) -> dict[str, int]:
+    """How many files of the folders and patterns among ``paths`` are not taken, by their suffixes, most first.
+
+    Those are what is no photo by its suffix, this program's own results (".anon.png"), and where results are wanted,
+    all other photos.
+    """
+    left: dict[str, str] = {}
+    for path in paths:
+        if is_pattern(path):
+            files, taken = matches(path).files, _matching(path, direction)[1]
+        elif is_folder(path):
+            files, taken = search(path, recursive).files, _inside(Path(path), direction, recursive)
+        else:
+            continue
+        for file in set(files) - set(taken):
+            mark = result_mark(file)
+            left[os.path.realpath(file)] = f"{mark and '.'}{mark}{file.suffix.lower()}"
+    suffixes = Counter(suffix for suffix in left.values() if suffix not in OWN_FILES)
+    return dict(sorted(suffixes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def in_words(left: Mapping[str, int]) -> str:
+    """What :func:`passed_over` counts, as "4 files passed over; results: 1 .anon.png; no photos by name: 3 .txt"."""
+    kinds: dict[str, list[str]] = {}
+    for suffix, count in left.items():
+        photo = Path(f"photo{suffix}").suffix in SEARCHED
+        why = "no photos by name" if not photo else "results" if suffix.count(".") > 1 else "not named *.anon.*"
+        kinds.setdefault(why, []).append(f"{count} {suffix or 'without a suffix'}")
+    for shown in kinds.values():
+        shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
+    total = sum(left.values())
+    parts = [f"{total} {'file' if total == 1 else 'files'} passed over"]
+    return "; ".join(parts + [f"{why}: {', '.join(shown)}" for why, shown in kinds.items()])
+
+
+def _inside(folder: Path, direction: Direction, recursive: bool) -> list[Path]:
+    files = search(folder, recursive).files
+    return [file for file in files if file.suffix.lower() in SEARCHED and result_mark(file) == EXPECTED[direction]]
+
+
+def _template(text: str) -> str:
+    """The text, if it names files by fields of :func:`plan` and nothing else."""
+    try:
+        fields = [(name, spec, conversion) for _, name, spec, conversion in string.Formatter().parse(text)]
+    except ValueError as error:
+        raise UsageError(f"--name {text!r}: {error}", f"for example {DEFAULT_NAME!r}") from None
+    for name, spec, conversion in fields:
+        if name is not None and (name not in _FIELDS or spec or conversion):
+            known = ", ".join(f"{{{field}}}" for field in _FIELDS)
+            raise UsageError(f"--name {text!r} has a field that is not known", f"there are {known}")
+    if "/" in text or os.sep in text or "\0" in text:
+        raise UsageError(f"--name {text!r} is not the name of a file", "-o says which folder")
+    return text
+
+
+def _result_name(template: str, source: Path, direction: Direction, format: str) -> str:
+    """photo.jpg -> photo.anon.png, photo.anon.png -> photo.recovered.png."""
+    name = Path(RESULT.sub(r"\2", source.name) if direction == "recover" else source.name)
+    return template.format(stem=name.stem, suffix=name.suffix, mark=MARKS[direction], ext=SUFFIXES[format])
+
+
+def _place(chosen: str | None, alone: bool, branch: Path, name: str) -> Path | None:
+    if chosen is None:
+        return None
+    if _is_folder(chosen):
+        return Path(chosen) / branch / name
+    if alone:
+        return Path(chosen)
+    if Path(chosen).suffix.lower() in {*FORMATS, ".anf"}:
+        raise UsageError(f"{chosen!r} names one file, for perhaps several photos", "end it with / if it is a folder")
+    return Path(chosen) / branch / name
+
+
+def _is_folder(chosen: str) -> bool:
+    return is_folder(chosen) or chosen.endswith(("/", os.sep))
+
+
+def existing(job: Job) -> Path | None:
+    """The job's result, if it is there; a recovered photo's suffix may be its original's."""
+    if job.direction == "anonymize" or job.named:
+        return job.target if is_there(job.target) else None
+    bare = job.target.with_suffix("")
+    candidates = (bare, job.target, *sorted(bare.parent.glob(f"{glob.escape(bare.name)}.*")))
+    return next((file for file in candidates if bare in (file, file.with_suffix("")) and is_there(file)), None)
+
+
+def outputs_of(jobs: Sequence[Job], any_suffix: bool = False) -> list[Output]:
+    """What the jobs write; ``any_suffix`` where the originals of recovered photos may bring suffixes of their own."""
+    return [
+        Output(
+            file,
+            f"the output of {str(job.source)!r}",
+            job.source,
+            any_suffix and job.direction == "recover" and not job.named,
+        )
+        for job in jobs
+        for file in job.outputs
+    ]

@@ -1,0 +1,316 @@
+"""Many photos through one task: read ahead, treated in turn, written behind."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anonface import signals
+from anonface.batch.journal import Journal, Record
+from anonface.batch.plan import Job, existing
+from anonface.batch.task import FORMATS, Opened, State, Task, Treated, Verified, write_files
+from anonface.errors import (
+    AnonfaceError,
+    DeviceError,
+    NoFaceError,
+    OutputError,
+    WeightsError,
+    WrongKeyError,
+)
+from anonface.images import (
+    Content,
+    size_of,
+)
+from anonface.images.paths import check_target
+from anonface.record.anf1 import FaceReport
+
+if TYPE_CHECKING:
+    pass
+
+
+WRITTEN: tuple[State, ...] = ("done", "copied", "decoy")
+OUT_OF_MEMORY = "out of memory"
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|can(no|')t allocate( memory)?|not enough memory|insufficient memory", re.IGNORECASE
+)
+_NOT_LOADED = re.compile(
+    r"failed to map segment|can't start new thread|resource temporarily unavailable", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one photo.
+
+    Args:
+        faces: one entry a face, kept ones included.
+        tier: what recovery can build on, see :class:`Treated`; empty where nothing was written.
+        seconds: from reading to writing, waiting left out.
+        notes: what its owner may want to know, one line each.
+        ends: the next photo would fare no better, so it was the last.
+        resumed: an earlier run wrote it.
+        verified: whether the key was the right one, of a recovered photo.
+    """
+
+    job: Job
+    state: State
+    faces: tuple[FaceReport, ...] = ()
+    tier: str = ""
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    error: AnonfaceError | None = None
+    ends: bool = False
+    resumed: bool = False
+    verified: Verified = "unknown"
+
+    @property
+    def exact(self) -> bool:
+        """Of a recovered photo: whether the file that was written shows every pixel of the original."""
+        lossless = FORMATS.get(self.job.target.suffix.lower()) != "jpeg"
+        return self.tier == "file" or (self.tier == "face" and lossless)
+
+    def record(self) -> Record:
+        """For reports and journals; names files, and holds no digest, no code of a face and no key."""
+        written = self.state in WRITTEN
+        error = self.error
+        return {
+            "input": str(self.job.source),
+            "output": str(self.job.target) if written else None,
+            "sidecar": str(self.job.sidecar) if self.job.sidecar and written else None,
+            "state": self.state,
+            "resumed": self.resumed,
+            "tier": self.tier or None,
+            "seconds": round(self.seconds, 3),
+            "faces": [
+                {
+                    "index": face.index,
+                    "kind": face.kind,
+                    "reason": face.reason,
+                    "box" if face.seen else "crop": [round(v, 1) for v in face.box],
+                }
+                for face in self.faces
+            ],
+            "warnings": list(self.notes),
+            **({"verified": self.verified, "exact": self.exact} if self.job.direction == "recover" else {}),
+            "error": {"code": error.exit_code, "message": error.message, "hint": error.hint} if error else None,
+        }
+
+    @classmethod
+    def resume(cls, job: Job, record: Record) -> Outcome:
+        """What an earlier run noted about a photo that it finished."""
+        faces = [
+            FaceReport(
+                face["index"], face["kind"], tuple(face.get("box") or face["crop"]), face["reason"], "box" in face
+            )
+            for face in record["faces"]
+        ]
+        job = job.written_as(Path(record["output"]))
+        return cls(
+            job,
+            record["state"],
+            tuple(faces),
+            record["tier"] or "",
+            record["seconds"],
+            tuple(record["warnings"]),
+            error=_decoy(job) if record["state"] == "decoy" else None,
+            resumed=True,
+            verified=record.get("verified", "unknown"),
+        )
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a run does with single photos.
+
+    Args:
+        overwrite: replace outputs that exist.
+        skip_existing: pass over photos whose output exists.
+        skip_faceless: pass over photos without a face.
+        journal: notes what is written, and knows what an earlier run has written.
+    """
+
+    overwrite: bool = False
+    skip_existing: bool = False
+    skip_faceless: bool = False
+    journal: Journal | None = None
+
+    def sort_out(self, jobs: Sequence[Job], tell: Callable[[Outcome], None]) -> list[Job]:
+        """The jobs that are to be done; of the others is told what became of them."""
+        ready = []
+        for job in jobs:
+            if self.journal and (record := self.journal.finished(job.outputs)):
+                tell(Outcome.resume(job, record))
+            elif self.skip_existing and (there := existing(job)):
+                tell(Outcome(job, "skipped", notes=(f"{str(there)!r} exists",)))
+            else:
+                try:
+                    for file in job.outputs:
+                        check_target(file, job.source, self.overwrite)
+                    ready.append(job)
+                except OutputError as error:
+                    tell(Outcome(job, "failed", error=error))
+        return ready
+
+    def failed(self, job: Job, raised: Exception, seconds: float = 0.0, ends: bool = False) -> Outcome:
+        """What becomes of a photo that raises."""
+        error = explained(raised)
+        if isinstance(error, NoFaceError) and self.skip_faceless:
+            return Outcome(job, "skipped", seconds=seconds, notes=(error.message,))
+        # A device that is out of memory may do for a smaller photo; a lost one, or missing weights, will not.
+        lost = isinstance(error, DeviceError) and not error.message.startswith(OUT_OF_MEMORY)
+        ends = ends or lost or isinstance(error, WeightsError)
+        return Outcome(job, "failed", seconds=seconds, error=error, ends=ends)
+
+    def note(self, job: Job, outcome: Outcome, sizes: Sequence[tuple[Path, int]]) -> None:
+        """Into the journal, before the files are written."""
+        if self.journal:
+            self.journal.note(sizes, outcome.record(), job.target)
+
+
+NO_RULES = Rules()
+
+
+def done(job: Job, treated: Treated, files: Sequence[tuple[Path, Content]], seconds: float) -> Outcome:
+    """What becomes of a photo once its files are written."""
+    faces = tuple(treated.result.faces)
+    job = job.written_as(files[-1][0])
+    decoy = treated.verified == "no"
+    state: State = "decoy" if decoy else "done" if faces else "copied"
+    error = _decoy(job) if decoy else None
+    return Outcome(job, state, faces, treated.tier, seconds, treated.notes, error, verified=treated.verified)
+
+
+def _decoy(job: Job) -> WrongKeyError:
+    return WrongKeyError(
+        f"the key is not the one that this photo was sealed under; {str(job.target)!r} is a decoy",
+        "give the right key for the original",
+    )
+
+
+@dataclass
+class _InHand:
+    """A photo on its way through a run."""
+
+    job: Job
+    opened: Future[tuple[Opened, float]] | None = None
+    outcome: Outcome | None = None
+    written: Future[None] | None = None
+
+
+def run(
+    jobs: Sequence[Job], task: Task, tell: Callable[[Outcome], None], rules: Rules = NO_RULES, workers: int = 1
+) -> None:
+    """Do the jobs in their order: photos are read ahead and written behind while the device works on one.
+
+    All outputs are checked before the first photo; a photo that fails stops no other. An interrupt discards the photo
+    that the device has in hand, and those behind it are written to their end and told before it goes on its way. What
+    is raised after :mod:`anonface.signals` has received one is taken for it.
+
+    Args:
+        tell: called once a photo, in the order of the jobs save those that need no work, which come first.
+        workers: threads. As many photos are read ahead, and as many wait to be written: memory holds at most
+            2 * ``workers`` + 1 of them.
+    """
+    waiting = deque(rules.sort_out(jobs, tell))
+    ahead: deque[_InHand] = deque()
+    behind: deque[_InHand] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="anonface")
+
+    def read_ahead() -> None:
+        while waiting and len(ahead) < workers:
+            ahead.append(_InHand(waiting.popleft()))
+            ahead[-1].opened = pool.submit(_timed_open, task, ahead[-1].job)
+
+    def close(hand: _InHand, opened: Opened, treated: Treated, seconds: float) -> None:
+        started = time.perf_counter()
+        try:
+            files = task.files(opened, treated, hand.job.target, hand.job.sidecar)
+            outcome = done(hand.job, treated, files, seconds + time.perf_counter() - started)
+            rules.note(hand.job, outcome, [(file, size_of(data)) for file, data in files])
+            write_files(files, rules.overwrite)
+            hand.outcome = outcome
+        except Exception as raised:
+            hand.outcome = rules.failed(hand.job, raised, seconds + time.perf_counter() - started)
+
+    try:
+        ends = False
+        while (waiting or ahead) and not ends:
+            signals.heed()
+            read_ahead()
+            hand = ahead.popleft()
+            behind.append(hand)
+            read_ahead()
+            ends = _treat(hand, task, rules, pool, close)
+            while behind and (behind[0].outcome or len(behind) > workers):
+                if (first := behind[0]).written:
+                    first.written.result()
+                assert first.outcome
+                behind.popleft()
+                tell(first.outcome)
+    finally:
+        for hand in ahead:
+            if hand.opened:
+                hand.opened.cancel()
+        pool.shutdown(wait=True)
+        for hand in behind:
+            if hand.outcome:
+                tell(hand.outcome)
+
+
+def _treat(hand: _InHand, task: Task, rules: Rules, pool: ThreadPoolExecutor, close: Callable[..., None]) -> bool:
+    """The device's part of one photo, which is handed on to be written. Whether the run ends with it."""
+    assert hand.opened
+    try:
+        opened, seconds = hand.opened.result()
+    except Exception as raised:
+        hand.outcome = rules.failed(hand.job, raised)
+        return hand.outcome.ends
+    hand.opened = None  # as soon as it is written, nothing holds its pixels any more
+    try:
+        task.ready(opened)
+    except Exception as raised:
+        signals.heed()
+        hand.outcome = rules.failed(hand.job, raised, ends=True)
+        return True
+    started = time.perf_counter()
+    try:
+        treated = task.treat(opened)
+    except Exception as raised:
+        signals.heed()
+        hand.outcome = rules.failed(hand.job, raised, seconds + time.perf_counter() - started)
+        return hand.outcome.ends
+    hand.written = pool.submit(close, hand, opened, treated, seconds + time.perf_counter() - started)
+    return False
+
+
+def _timed_open(task: Task, job: Job) -> tuple[Opened, float]:
+    started = time.perf_counter()
+    opened = task.open(job.source, job.sidecar)
+    return opened, time.perf_counter() - started
+
+
+def explained(error: Exception) -> AnonfaceError:
+    """The error as one of ours: running out of memory says what lowers the need, the unexpected is called so."""
+    if isinstance(error, AnonfaceError):
+        return error
+    text = " ".join(str(error).split())
+    if _NOT_LOADED.search(text):
+        known: AnonfaceError = DeviceError(
+            f"{OUT_OF_MEMORY}: {text}", "let this process take more memory and threads (see `ulimit -a`)"
+        )
+    elif isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
+        known = DeviceError(
+            OUT_OF_MEMORY, "lower --batch-size, refuse large photos with --max-pixels, or choose --device cpu"
+        )
+    else:
+        known = AnonfaceError(
+            f"unexpected {type(error).__name__}: {text}", "this is a bug; `anonface --debug ...` shows where it arose"
+        )
+    known.__cause__ = error
+    return known

@@ -1,0 +1,476 @@
+"""What is done to one photo: opened, treated, and written as one or more files."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anonface.crypto.keys import Argon2, Key
+from anonface.errors import (
+    AnonfaceError,
+    ContainerError,
+    LimitError,
+    OutputError,
+    UsageError,
+    WrongKeyError,
+    reason,
+    remedy,
+)
+from anonface.images import (
+    MAX_FILE_BYTES,
+    MAX_PIXELS,
+    Content,
+    Photo,
+    encode_photo,
+    read_file,
+    read_photo,
+    size_of,
+    write_together,
+)
+from anonface.images.paths import Spared, check_target
+from anonface.images.sources import Source, is_file, name_of, open_source, read_source
+from anonface.record import anf1, carriers, sealing
+from anonface.record.anf1 import FaceReport, Header, Tier
+
+if TYPE_CHECKING:
+    from anonface.pipeline import Chosen, Engine
+
+
+Pixels = NDArray[np.uint8]
+Box = tuple[float, float, float, float]
+Direction = Literal["anonymize", "recover"]
+State = Literal["done", "copied", "decoy", "skipped", "failed", "not reached"]
+STATES: tuple[State, ...] = get_args(State)
+Verified = Literal["yes", "unknown", "no"]
+SUFFIXES = {"png": ".png", "webp": ".webp", "jpeg": ".jpg"}
+FORMATS = {".png": "png", ".webp": "webp", ".jpg": "jpeg", ".jpeg": "jpeg"}
+QUALITY = 95
+RESULT = re.compile(r"\.(anon|recovered|decoy)(\.\w+)$", re.IGNORECASE)
+MARKS = {"anonymize": "anon", "recover": "recovered"}
+_DECOY = "decoy"
+EXPECTED = {"anonymize": "", "recover": "anon"}
+DEFAULT_BACKEND = "ifadit"
+
+
+@cache
+def default_engine(backend: str = DEFAULT_BACKEND) -> Engine:
+    """A backend's engine with all defaults, made once."""
+    from anonface.pipeline import Engine
+
+    return Engine(backend)
+
+
+NOTHING = sealing.Contents("none")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A photo that was read.
+
+    Args:
+        source: its name.
+        data: its bytes, where they are to be sealed.
+        photo: what it shows; None where a sealed original takes its place.
+        header: of an anonymized photo's record.
+        contents: of that record's payload.
+        verified: whether the key was the right one, as in :class:`Recovered`.
+        notes: what is to be said of it, one line each.
+    """
+
+    source: Path | None
+    data: bytes
+    photo: Photo | None
+    header: Header | None = None
+    contents: sealing.Contents = NOTHING
+    verified: Verified = "unknown"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def decoded(self) -> Photo:
+        """What it shows, where that was asked for."""
+        assert self.photo
+        return self.photo
+
+
+@dataclass(frozen=True)
+class Treated:
+    """A photo's new pixels with what is to be said about it.
+
+    Args:
+        tier: what is sealed in it or brought it back, or "stateless".
+        notes: one line each.
+        verified: as in :class:`Recovered`.
+    """
+
+    result: Result
+    tier: str
+    notes: tuple[str, ...] = ()
+    verified: Verified = "unknown"
+
+
+class Result(Protocol):
+    """What :meth:`Task.treat` comes to."""
+
+    @property
+    def pixels(self) -> Pixels: ...
+
+    @property
+    def faces(self) -> Sequence[FaceReport]: ...
+
+
+class Task(Protocol):
+    """What is done to every photo of a run, in steps: files are read and written beside the device's work."""
+
+    def open(self, source: Source, sidecar: Path | None = None) -> Opened:
+        """Read a photo. Runs in any thread."""
+        ...
+
+    def ready(self, opened: Opened) -> None:
+        """Make the engine, if the photo needs it and it is not made yet. What it raises concerns every photo."""
+        ...
+
+    def treat(self, opened: Opened) -> Treated:
+        """Do the device's part."""
+        ...
+
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
+        """What to write where, the photo itself last. Runs in any thread."""
+        ...
+
+
+@dataclass(frozen=True)
+class Anonymizing:
+    """How photos are anonymized; the fields are as in :func:`anonymize`."""
+
+    key: Key
+    engine: Engine | Callable[[], Engine] = default_engine
+    seal: Tier = "file"
+    consistent: bool = False
+    stateless: bool = False
+    boxes: Sequence[Box] = ()
+    kdf: Argon2 | None = None
+    faces: Chosen = "all"
+    faceless: bool = False
+    quality: int = QUALITY
+    keep_metadata: bool = False
+    max_pixels: int = MAX_PIXELS
+
+    def open(self, source: Source, sidecar: Path | None = None) -> Opened:
+        data, photo = open_photo(source, self.max_pixels)
+        if self.seal == "face" and photo.deep is not None:
+            raise UsageError(
+                f"{_called(source)!r} has 16 bits a channel, of which --seal face keeps 8",
+                "--seal file brings all of it back",
+            )
+        name = name_of(source)
+        if name and result_mark(name) == "anon":
+            photo = replace(photo, notes=(*photo.notes, "it is named like a photo that was anonymized before"))
+        return Opened(name, data if self.seal == "file" else b"", photo)
+
+    def ready(self, opened: Opened) -> None:
+        _made(self.engine)
+
+    def treat(self, opened: Opened) -> Treated:
+        result = _made(self.engine).anonymize(
+            opened.decoded.pixels,
+            self.key,
+            consistent=self.consistent or self.stateless,
+            boxes=tuple(self.boxes),
+            kdf=self.kdf,
+            faces=self.faces,
+            faceless=self.faceless,
+            sealed=self.seal != "none" and not self.stateless,
+        )
+        notes = (*opened.decoded.notes, *(result.notes if result.faces else ["no face was found; only copied"]))
+        return Treated(result, "stateless" if self.stateless else self.seal, notes)
+
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
+        photo, pixels = opened.decoded, treated.result.pixels
+        image = _encoded(target, photo, pixels, self.quality, self.keep_metadata)
+        if self.stateless:
+            return [(target, image)]
+        header: Header = treated.result.header  # type: ignore[attr-defined]
+        if self.seal == "file":
+            suffix = opened.source.suffix if opened.source else SUFFIXES.get(photo.format, f".{photo.format}")
+            contents = sealing.of_file(opened.data, suffix, carriers.picture_digest(image))
+            record = sealing.seal(header, self.key, contents)
+        elif self.seal == "face":
+            contents = sealing.of_pixels(header, photo.pixels, pixels, photo.alpha)
+            record = sealing.seal(header, self.key, contents)
+        else:
+            record = anf1.encode(header)
+        files: list[tuple[Path, Content]] = [(target, carriers.embedded(image, record))]
+        if sidecar:
+            files = [(sidecar, record), (target, image)]
+        for _, made in files:
+            if size_of(made) > MAX_FILE_BYTES:
+                raise LimitError(
+                    f"the result takes {size_of(made) >> 20} MiB, more than could be read again",
+                    "keep the record apart with --sidecar, or seal less with --seal face",
+                )
+        return files
+
+
+@dataclass(frozen=True)
+class Recovering:
+    """How photos are led back; the fields are as in :func:`recover`.
+
+    ``spared`` are files that no original may take the name of, under whatever suffix it brings, and no decoy.
+    """
+
+    key: Key | Callable[[Header | None], Key]
+    engine: Engine | Callable[[str], Engine] = default_engine
+    unsealed: bool = False
+    decoy: bool = False
+    stateless: bool = False
+    original_suffix: bool = False
+    faces: Chosen = "all"
+    quality: int = QUALITY
+    max_pixels: int = MAX_PIXELS
+    spared: Spared = Spared()  # noqa: RUF009 (nothing is spared, and nothing changes that)
+
+    def open(self, source: Source, sidecar: Path | None = None) -> Opened:
+        name, called = name_of(source), _called(source)
+        if self.stateless or not is_file(source):
+            data, seen = open_photo(source, self.max_pixels)
+            if _needs_record(data):
+                raise UsageError(
+                    f"{called!r} was anonymized without --stateless, and key and pixels are not enough",
+                    "leave --stateless out",
+                )
+            return Opened(name, b"", seen)
+        data = read_source(source)
+        record = read_record(called, data, sidecar)
+        header = anf1.decode(record)
+        contents = NOTHING
+        verified: Verified = "yes" if header.seal else "unknown"
+        try:
+            contents = sealing.unseal(header, anf1.payload(record), self._key(header))
+        except WrongKeyError:
+            if not self.decoy:
+                raise
+            verified = "no"
+        photo = None
+        if contents.tier != "file" or self.unsealed:
+            photo = read_photo(data, self.max_pixels, str(name or ""))
+        elif not sidecar:
+            sealing.check_picture(contents, carriers.picture_digest(data))
+        notes = self._belonging(name, data, header, contents, sidecar) if sidecar and contents.tier == "file" else ()
+        return Opened(name, b"", photo, header, contents, verified, notes)
+
+    def _belonging(
+        self, name: Path, data: bytes, header: Header, contents: sealing.Contents, sidecar: Path
+    ) -> tuple[str, ...]:
+        """Notes on a picture whose original another file holds; none if it is as it was written, or is that file.
+
+        Raises:
+            ContainerError: it is another photo.
+        """
+        if carriers.kind(data) in ("png", "jpeg", "webp") and carriers.picture_digest(data) == contents.binding:
+            return ()
+        if os.path.realpath(name) == os.path.realpath(sidecar):
+            return ("the original is taken from the record, whatever the picture shows",)
+        try:
+            picture, original = (read_photo(file, self.max_pixels, str(name)) for file in (data, bytes(contents.data)))
+        except AnonfaceError:
+            return ("whether the original belongs to this picture could not be told: one of them cannot be read",)
+        if sealing.resembles(header, original.pixels, picture.pixels):
+            return ("the picture was saved again since it was written; the original is the record's",)
+        raise ContainerError(
+            f"{str(sidecar)!r} belongs to another photo than {str(name)!r}",
+            f"to take the original that it holds nevertheless, recover {str(sidecar)!r} with itself as --sidecar",
+        )
+
+    def ready(self, opened: Opened) -> None:
+        if self._tier(opened) == "none":
+            self._engine(opened.header)
+
+    def treat(self, opened: Opened) -> Treated:
+        header, contents, tier = opened.header, opened.contents, self._tier(opened)
+        notes = (*opened.notes, *(opened.photo.notes if opened.photo else ()))
+        said = "none" if header else "stateless"
+        if header and tier == "file":
+            original = Recovered("file", opened.verified, header.reports(), None, bytes(contents.data))
+            return Treated(original, tier, notes, opened.verified)
+        photo = opened.decoded
+        if header and tier == "face":
+            pixels, faces = sealing.mended(header, contents, photo.pixels, photo.alpha), header.reports()
+            said = tier
+        else:
+            key = sealing.network_key(contents, self._key(header))
+            result = self._engine(header).recover(photo.pixels, key, header, faces=self.faces)
+            pixels, faces, notes = result.pixels, result.faces, (*notes, *result.notes)
+            if contents.tier == "none" and contents.network_key:
+                notes = (
+                    *notes,
+                    "it was rekeyed with nothing sealed in it: nobody could tell whether the old key was right",
+                )
+        return Treated(
+            Recovered(tier, opened.verified, faces, None, _pixels=pixels), said, notes, verified=opened.verified
+        )
+
+    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
+        if self._tier(opened) == "file":
+            target = self._original_target(opened, target)
+            return [(target, treated.result.original)]  # type: ignore[attr-defined]
+        if treated.verified == "no" and self.original_suffix:
+            target = self._checked(_decoy_name(target), opened)
+        return [(target, _encoded(target, opened.decoded, treated.result.pixels, self.quality))]
+
+    def _engine(self, header: Header | None) -> Engine:
+        if callable(self.engine):
+            return self.engine(header.backend if header else DEFAULT_BACKEND)
+        return self.engine
+
+    def _key(self, header: Header | None) -> Key:
+        return self.key(header) if callable(self.key) else self.key
+
+    def _tier(self, opened: Opened) -> Tier:
+        """What leads the photo back."""
+        return "none" if self.unsealed else opened.contents.tier
+
+    def _original_target(self, opened: Opened, target: Path) -> Path:
+        """Where a sealed original goes, which has a suffix of its own."""
+        suffix = opened.contents.suffix
+        own = target.with_suffix(suffix)
+        if self.original_suffix:
+            return self._checked(own, opened)
+        if _same_format(target.suffix) != _same_format(suffix):
+            raise UsageError(
+                f"the sealed original is a {suffix or 'file without a suffix'}, {str(target)!r} names another format",
+                f"name it {own}, or give a folder",
+            )
+        return target
+
+    def _checked(self, target: Path, opened: Opened) -> Path:
+        """A name that was not known when the run was laid out; whether it exists is seen when it is written."""
+        check_target(target, opened.source, overwrite=True)
+        if target in self.spared:
+            raise OutputError(f"{str(target)!r} is read or written by this very command", "choose another output")
+        return target
+
+
+def _decoy_name(target: Path) -> Path:
+    """photo.recovered.png -> photo.decoy.png, so that no decoy stands where a recovery belongs."""
+    name = Path(RESULT.sub(r"\2", target.name))
+    return target.with_name(f"{name.stem}.{_DECOY}{name.suffix}")
+
+
+def _made(engine: Engine | Callable[[], Engine]) -> Engine:
+    return engine() if callable(engine) else engine
+
+
+def _needs_record(data: bytes) -> bool:
+    """Whether a file carries a record, and one without which key and pixels are not enough."""
+    try:
+        record = carriers.extract(data)
+        return record is not None and not anf1.decode(record).consistent
+    except ContainerError:  # damaged, or of another version
+        return False
+
+
+def _same_format(suffix: str) -> str:
+    return FORMATS.get(suffix.lower(), suffix.lower())
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A photo led back.
+
+    Args:
+        tier: what brought it back: the sealed "file", the sealed "face" pixels, or the networks ("none").
+        verified: whether the key was the right one: "yes" or "no" (of a decoy) where a seal tells, else "unknown".
+        faces: what became of each face.
+        file: what was written, if anything.
+        original: the original file's bytes, of tier "file".
+    """
+
+    tier: Tier
+    verified: Verified
+    faces: list[FaceReport]
+    file: Path | None
+    original: bytes | None = None
+    _pixels: Pixels | None = None
+
+    @cached_property
+    def pixels(self) -> Pixels:
+        """[H, W, 3] uint8 RGB, upright. Of an original file they are decoded when they are first asked for."""
+        if self._pixels is not None:
+            return self._pixels
+        assert self.original is not None
+        return read_photo(self.original, sys.maxsize).pixels
+
+
+def _called(source: Source) -> str:
+    """What messages call a source."""
+    return str(name_of(source) or "the photo")
+
+
+def read_record(called: str, data: bytes, sidecar: Path | None = None) -> bytes:
+    """The record of an anonymized photo, from its sidecar when one is named; not yet decoded.
+
+    Args:
+        called: the photo's name, for messages.
+        data: its bytes.
+
+    Raises:
+        ContainerError: there is none, or the file's structure is broken.
+    """
+    return carriers.expect(read_file(sidecar) if sidecar else data, called)
+
+
+def format_of(target: Path) -> str:
+    """png, webp or jpeg, by the suffix.
+
+    Raises:
+        UsageError: any other suffix.
+    """
+    try:
+        return FORMATS[target.suffix.lower()]
+    except KeyError:
+        raise UsageError(
+            f"the name {str(target)!r} does not say which format to write",
+            f"end it with {', '.join(SUFFIXES.values())}, or with / for a folder",
+        ) from None
+
+
+def as_path(file: str | Path | None) -> Path | None:
+    return None if file is None else Path(file)
+
+
+def open_photo(photo: Source, max_pixels: int = MAX_PIXELS) -> tuple[bytes, Photo]:
+    """:func:`anonface.images.sources.open_source`."""
+    return open_source(photo, max_pixels)
+
+
+def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int, keep_metadata: bool = False) -> bytes:
+    return encode_photo(replace(opened, pixels=pixels), format_of(target), quality, keep_metadata)
+
+
+def write_files(files: Sequence[tuple[Path, Content]], overwrite: bool) -> None:
+    """Write a photo's files, the record before the photo: without its record it could never be led back.
+
+    Raises:
+        OutputError: one cannot be written; none is there then.
+    """
+    for file, _ in files:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"the folder {file.parent} cannot be made: {reason(error)}", remedy(error)) from error
+    write_together(files, overwrite)
+
+
+def result_mark(file: Path) -> str:
+    """The mark of this program's results, "anon", "recovered" or "decoy"; nothing on other names."""
+    result = RESULT.search(file.name)
+    return result[1].lower() if result else ""

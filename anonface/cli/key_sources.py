@@ -1,0 +1,193 @@
+"""Where a key comes from: a key file, a passphrase, or a prompt."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from anonface.cli.console import say
+from anonface.errors import (
+    KeyFileError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from anonface.crypto.keys import Argon2, Key
+    from anonface.images.paths import Input
+    from anonface.record.anf1 import Header
+
+
+def read_passphrase(file: Path | None, *, twice: bool = False, option: str = "--passphrase-file") -> str:
+    """From the file that ``option`` names, the environment or the terminal, in this order.
+
+    Raises:
+        KeyFileError: none of them has one.
+    """
+    text = _passphrase_in(file) if file else os.environ.get("ANONFACE_PASSPHRASE") or _asked(twice, option)
+    if not text:
+        raise KeyFileError("the passphrase is empty")
+    return text
+
+
+def _passphrase_in(file: Path) -> str:
+    """All that a file holds, save a byte order mark and the end of its last line."""
+    from anonface.crypto import passphrases
+
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(passphrases.MAX_FILE + 1)
+        if len(data) > passphrases.MAX_FILE:
+            raise KeyFileError(f"it has more than {passphrases.MAX_FILE >> 10} KiB", "name a file of one line")
+        return passphrases.text_of(data).removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise KeyFileError(f"the passphrase file {str(file)!r} cannot be read: {error.strerror}") from error
+    except KeyFileError as error:
+        raise KeyFileError(f"the passphrase file {str(file)!r}: {error.message}", error.hint) from error
+
+
+def _asked(twice: bool, option: str) -> str:
+    if not sys.stdin.isatty():
+        raise KeyFileError("a passphrase is needed", f"set ANONFACE_PASSPHRASE or use {option}")
+    answer: str = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
+    return answer
+
+
+def key_of_file(file: Path, passphrase_file: Path | None, strict: bool, option: str = "--passphrase-file") -> Key:
+    from anonface.crypto.keys import MAX_KEY_FILE, WRAPPED_PREFIX, Key, key_text, loose_permissions
+
+    try:
+        with file.open("rb") as stream:  # once: it may be a pipe
+            data = stream.read(MAX_KEY_FILE + 1)
+    except OSError as error:
+        raise KeyFileError(
+            f"key file {str(file)!r} cannot be read: {error.strerror}", "anonface keygen makes one"
+        ) from error
+    loose = loose_permissions(file)
+    if loose and strict:
+        raise KeyFileError(f"key file {str(file)!r} can be read by others", f"chmod 600 {file}")
+    wrapped = key_text(data).startswith(WRAPPED_PREFIX)
+    try:
+        key = Key.from_bytes(data, read_passphrase(passphrase_file, option=option) if wrapped else None)
+    except KeyFileError as error:
+        raise KeyFileError(f"key file {str(file)!r}: {error.message}", error.hint) from error
+    if passphrase_file and not wrapped:
+        raise UsageError(f"key file {str(file)!r} is not wrapped in a passphrase", f"leave {option} out")
+    if loose:
+        say(f"anonface: warning: key file {str(file)!r} can be read by others (chmod 600 mends it)")
+    return key
+
+
+@dataclass
+class Secret:
+    """A key file's key, or a passphrase: its key depends on each photo's stretching parameters.
+
+    ``option`` is the one that names the key file.
+    """
+
+    key: Key | None
+    option: str
+    passphrase: str = ""
+    stretched: dict[Argon2, Key] = field(default_factory=dict)
+    one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
+
+    def under(self, kdf: Argon2 | None) -> Key:
+        """The key to anonymize with, a passphrase stretched so."""
+        if self.key:
+            return self.key
+        assert kdf
+        return self._stretch(kdf)
+
+    def of(self, header: Header | None) -> Key:
+        """The key to recover with.
+
+        Raises:
+            KeyFileError: the photo was made under the other kind of secret.
+        """
+        kdf = header.kdf if header else None
+        if self.key:
+            if kdf:
+                raise KeyFileError("this photo was made under a passphrase, not a key file", f"leave {self.option} out")
+            return self.key
+        if kdf is None:
+            hint = f"name it with {self.option}"
+            raise KeyFileError("this photo was made under a key file, not a bare passphrase", hint)
+        return self._stretch(kdf)
+
+    def made(self, mark: str, salt: bytes, kdf: Argon2 | None) -> bool:
+        """Whether a journal's mark is of this key."""
+        return bool(self.key) == (kdf is None) and self.under(kdf).mark(salt).hex() == mark
+
+    def _stretch(self, kdf: Argon2) -> Key:
+        from anonface.crypto.keys import Key
+
+        with self.one_at_a_time:  # photos are read in threads, and each stretching takes a lot of memory
+            if kdf not in self.stretched:
+                self.stretched[kdf] = Key.from_passphrase(self.passphrase, kdf)
+            return self.stretched[kdf]
+
+
+@dataclass(frozen=True)
+class KeySource:
+    """Where the secret is to be found: paths and switches, nothing secret.
+
+    ``weak`` takes any passphrase, as those of photos that are there already must be.
+    """
+
+    key_file: Path | None
+    passphrase_file: Path | None
+    strict: bool
+    stateless: bool = False
+    option: str = "--key-file"
+    weak: bool = True
+
+    def fresh(self) -> Argon2 | None:
+        """How a bare passphrase is stretched, once a run."""
+        from anonface.crypto.keys import Argon2
+
+        return None if self.key_file else Argon2.fresh()
+
+    def secret(self) -> Secret:
+        """Read or ask for it.
+
+        Raises:
+            KeyFileError: it cannot be had, or is too weak.
+        """
+        from anonface.crypto import passphrases
+
+        if self.key_file:
+            return Secret(key_of_file(self.key_file, self.passphrase_file, self.strict), self.option)
+        if self.stateless:
+            raise UsageError(
+                "--stateless needs a key file: a bare passphrase's salt would have to be stored in the photo",
+                "`anonface keygen FILE --passphrase` wraps a key in a passphrase; then --key-file FILE",
+            )
+        if not (self.passphrase_file or os.environ.get("ANONFACE_PASSPHRASE") or sys.stdin.isatty()):
+            raise KeyFileError(
+                "no key is given",
+                f"{self.option} FILE (`anonface keygen FILE` makes one), --passphrase-file or ANONFACE_PASSPHRASE",
+            )
+        passphrase = read_passphrase(self.passphrase_file)
+        if not self.weak:
+            passphrases.refuse_weak(passphrase)
+        return Secret(None, self.option, passphrase)
+
+    def files(self) -> list[Input]:
+        """The files that are read for it."""
+        from anonface.images.paths import Input
+
+        named = {"the key file": self.key_file, "the passphrase file": self.passphrase_file}
+        return [Input(file, role) for role, file in named.items() if file]
+
+    def elsewhere(self) -> KeySource:
+        """The same for a process with another working directory."""
+        return replace(
+            self,
+            key_file=self.key_file and self.key_file.absolute(),
+            passphrase_file=self.passphrase_file and self.passphrase_file.absolute(),
+        )

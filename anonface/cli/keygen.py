@@ -1,0 +1,31 @@
+"""``anonface keygen``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anonface.cli.console import say
+from anonface.cli.key_sources import KeySource, read_passphrase
+from anonface.cli.options import PassphraseFile, WeakPassphrase
+
+if TYPE_CHECKING:
+    pass
+
+
+def keygen(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The key file to make; never replaced.")],
+    passphrase: Annotated[bool, typer.Option("--passphrase", help="Wrap the key in a passphrase, asked for.")] = False,
+    passphrase_file: PassphraseFile = None,
+    weak_passphrase: WeakPassphrase = False,
+) -> None:
+    """Make a key file, readable by you alone."""
+    from anonface.crypto.keys import Key, write_key_file
+    from anonface.images.paths import Output, refuse_conflicts
+
+    refuse_conflicts(KeySource(None, passphrase_file, False).files(), [Output(file, "the key file")])
+    secret = read_passphrase(passphrase_file, twice=True) if passphrase or passphrase_file else None
+    write_key_file(file, Key.generate(), secret, weak_passphrase)
+    say(f"anonface: made {file}; without it no photo made under it leads back")

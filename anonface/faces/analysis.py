@@ -1,0 +1,125 @@
+"""The networks by which a new face is seen while it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anonface import weights
+from anonface.faces.align import EYES
+from anonface.faces.recognizer import Recognizer, frames
+from anonface.models.attribute_classifiers import SexAgeClassifier
+from anonface.models.ethnicity import Ethnicity
+from anonface.models.face_parser import FaceParser
+from anonface.models.graph import Graph
+from anonface.models.identity import CONDITIONS, IdentityEncoder
+
+MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, for the 468-point network
+MESH_INPUT = 192
+SEX_OF_CODE = 25.0  # what a code's first coordinate is worth as a logit of "male": in photos it is 0.12 off 0, that 2.9
+
+LandmarkNetwork = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eyes:
+    """Frozen networks: who somebody is, to the encoder of codes and to a recognizer; of what sex and age people look,
+    and, of codes, from where; where the face lies; what is face.
+
+    ``landmarks`` takes [B, 3, 192, 192] in [0, 1] to 468 points (x, y, z) in pixels, flat.
+    """
+
+    encoder: IdentityEncoder
+    landmarks: LandmarkNetwork
+    parser: FaceParser
+    recognizer: Recognizer
+    apparent: SexAgeClassifier
+    ethnicity: Ethnicity
+
+
+def load_eyes(device: torch.device | str = "cpu") -> Eyes:
+    """Those of the listed files.
+
+    Raises:
+        WeightsError: a file is missing or wrong.
+    """
+    encoder, parser, ethnicity = IdentityEncoder(), FaceParser(), Ethnicity()
+    for module, name in ((encoder, "identity"), (parser, "face-parser"), (ethnicity, "ethnicity")):
+        weights.load(module, name)
+    landmarks, arcface = (Graph(weights.graph(name)) for name in ("landmarks", "arcface-mobile"))
+    recognizer, apparent = Recognizer(arcface), SexAgeClassifier(weights.graph("faceres"))
+    for network in (encoder, landmarks, parser, recognizer, apparent, ethnicity):
+        network.requires_grad_(False).eval().to(device)
+    return Eyes(
+        encoder=encoder,
+        landmarks=landmarks,
+        parser=parser,
+        recognizer=recognizer,
+        apparent=apparent,
+        ethnicity=ethnicity,
+    )
+
+
+class Sight:
+    """One aligned face [1, 3, R, R] in [-1, 1], and what eyes see of it: each network looks once, when first asked."""
+
+    def __init__(self, face: Tensor, eyes: Eyes) -> None:
+        self.face, self.eyes = face, eyes
+
+    @cached_property
+    @torch.no_grad()
+    def mesh(self) -> Tensor:
+        """Landmarks [1, 468, 2] in shares of the side."""
+        return mesh_in_crop(self.eyes.landmarks, self.face)
+
+    @cached_property
+    def frames(self) -> Tensor:
+        """Where the recognizer looks, [1, 2, 3]."""
+        return frames(self.mesh)
+
+    @cached_property
+    @torch.no_grad()
+    def parsed(self) -> Tensor:
+        """The parser's logits."""
+        return self.eyes.parser(self.face)
+
+    @cached_property
+    @torch.no_grad()
+    def seems(self) -> Tensor:
+        """Apparent sex, the logit of "male", and age in years: [2]. Of sex the mean of what the classifier says and the
+        code: either takes some for the other."""
+        sex, age = self.eyes.apparent(self.face)[0]
+        return torch.stack([(sex + SEX_OF_CODE * self.code[0, CONDITIONS["sex"].start]) / 2, age])
+
+    @cached_property
+    @torch.no_grad()
+    def code(self) -> Tensor:
+        """Identity code [1, 448]."""
+        return self.eyes.encoder(self.face)
+
+    @cached_property
+    @torch.no_grad()
+    def known(self) -> Tensor:
+        """The recognizer's embedding [1, d]."""
+        return self.eyes.recognizer(self.face, self.frames)
+
+    @torch.no_grad()
+    def eyes_hidden(self, mask: Tensor) -> Tensor:
+        """How much of the eyes is not in a mask [1, 1, S, S], 0..1: behind dark glasses about all."""
+        return 1 - F.grid_sample(mask, 2 * self.mesh[:, None, EYES] - 1, align_corners=False).mean()
+
+
+def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:
+    """468 landmarks of aligned faces [B, 3, R, R] in [-1, 1] -> [B, 468, 2] in shares of the crop's side."""
+    left, top, side = MESH_BOX
+    r = faces.shape[-1]
+    y, x, s = round(top * r), round(left * r), round(side * r)
+    size = (MESH_INPUT, MESH_INPUT)
+    view = F.interpolate(faces[:, :, y : y + s, x : x + s], size, mode="bilinear", antialias=s > MESH_INPUT)
+    points = network((view + 1) / 2).reshape(-1, 468, 3)[:, :, :2] / MESH_INPUT
+    return points * side + points.new_tensor([left, top])

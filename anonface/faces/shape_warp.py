@@ -1,0 +1,79 @@
+"""Shape: features of a new face, moved as its key says.
+
+Whoever takes somebody's place is fitted to the photo's landmarks, so eyes, nose, mouth and jaw would lie where the
+original's do, under every key. So what was drawn is bent a little, smoothly: each *way* moves some features, by an
+amount of the key's own, and what lies about them with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anonface.crypto.keys import FaceKey
+from anonface.faces.align import BROWS, CHEEK_LEFT, CHEEK_RIGHT, CHIN, EYES, LIPS, MOUTH_LEFT, MOUTH_RIGHT, NOSE_TIP
+
+AMOUNT, MOST = 0.03, 1.5  # usual deviation of a feature's moves in distances of the eyes; how many are the most
+GRID = 128  # cells along the side on which moves are found
+LEFT, RIGHT, DOWN = (-1.0, 0.0), (1.0, 0.0), (0.0, 1.0)  # in the face's own axes
+
+
+@dataclass(frozen=True)
+class Move:
+    """Landmarks whose middle moves, which way, and how far about them all else follows, in distances of the eyes."""
+
+    rows: tuple[int, ...]
+    way: tuple[float, float]
+    reach: float
+
+
+APART, BOTH_DOWN = (LEFT, RIGHT), (DOWN, DOWN)
+
+
+def _pair(left: list[int], right: list[int], ways: tuple[tuple[float, float], ...], reach: float) -> tuple[Move, ...]:
+    return tuple(Move(tuple(rows), way, reach) for rows, way in zip((left, right), ways, strict=True))
+
+
+_EYE_LEFT, _EYE_RIGHT, _BROW_LEFT, _BROW_RIGHT = EYES[:16], EYES[16:], BROWS[:10], BROWS[10:]
+WAYS: tuple[tuple[Move, ...], ...] = (
+    _pair(_EYE_LEFT + _BROW_LEFT, _EYE_RIGHT + _BROW_RIGHT, APART, 0.35),
+    _pair(_EYE_LEFT + _BROW_LEFT, _EYE_RIGHT + _BROW_RIGHT, BOTH_DOWN, 0.35),
+    _pair(_BROW_LEFT, _BROW_RIGHT, BOTH_DOWN, 0.2),
+    (Move((NOSE_TIP,), DOWN, 0.25),),
+    _pair([129], [358], APART, 0.15),  # the nose's wings
+    (Move(tuple(LIPS), DOWN, 0.3),),
+    _pair([MOUTH_LEFT], [MOUTH_RIGHT], APART, 0.25),
+    _pair([172], [397], APART, 0.4),  # the jaw's corners
+    _pair([CHEEK_LEFT], [CHEEK_RIGHT], APART, 0.4),
+    (Move((CHIN,), DOWN, 0.35),),
+)
+
+
+def shaped(render: Tensor, mesh: Tensor, key: FaceKey, amount: float = AMOUNT) -> Tensor:
+    """A face whose features lie where a key says.
+
+    Args:
+        render: the face [1, 3, R, R].
+        mesh: landmarks [1, 468, 2] in shares of the side, the photo's: to these it was fitted.
+        amount: deviation of a feature's moves in distances of the eyes.
+
+    Returns:
+        [1, 3, R, R].
+    """
+    cells = (torch.arange(GRID, dtype=mesh.dtype, device=mesh.device) + 0.5) / GRID
+    x, y = cells[None, :], cells[:, None]
+    across = mesh[0, _EYE_RIGHT].mean(0) - mesh[0, _EYE_LEFT].mean(0)
+    axes = torch.stack([across, torch.stack([-across[1], across[0]])])
+    moved = mesh.new_zeros(GRID, GRID, 2)
+    for way, share in zip(WAYS, key.normal("shape", len(WAYS)).clip(-MOST, MOST).tolist(), strict=True):
+        for move in way:
+            (left, top), reach = mesh[0, list(move.rows)].mean(0), move.reach * across.norm()
+            bell = torch.exp(-((x - left) ** 2 + (y - top) ** 2) / (2 * reach**2))
+            moved = moved + bell[..., None] * (amount * share * mesh.new_tensor(move.way) @ axes)
+    side = render.shape[-1]
+    moved = F.interpolate(moved.permute(2, 0, 1)[None], (side, side), mode="bilinear").permute(0, 2, 3, 1)
+    still = F.affine_grid(torch.eye(2, 3, dtype=render.dtype, device=render.device)[None], [1, 3, side, side], False)
+    return F.grid_sample(render, still - 2 * moved.to(render), "bicubic", "border", align_corners=False)

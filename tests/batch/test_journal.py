@@ -1,0 +1,158 @@
+"""What a journal remembers, and what it believes."""
+
+import json
+
+import pytest
+
+from anonface.batch.journal import Journal, Terms, earlier_runs, journal_path
+from anonface.errors import OutputError
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "run.journal"
+
+
+def later(file):
+    """The journal of a run that resumes those of no name."""
+    return Journal(file, heeded=[""])
+
+
+def noted(file, *outputs, record=None):
+    Journal(file).note([(output, 3) for output in outputs], record or {"state": "done"})
+
+
+def test_what_was_noted_and_written_is_finished(file, tmp_path):
+    photo = tmp_path / "a.png"
+    noted(file, photo)
+    assert later(file).finished([photo]) is None
+    photo.write_bytes(b"abc")
+    assert later(file).finished([photo]) == {"state": "done"}
+    assert Journal(file).finished([photo]) is None  # nobody asked to resume
+    photo.write_bytes(b"abcd")
+    assert later(file).finished([photo]) is None  # not what was noted
+
+
+def test_what_lay_there_before_is_not_taken_for_the_result(file, tmp_path):
+    photo, result = tmp_path / "a.png", tmp_path / "new"
+    photo.write_bytes(b"old")
+    noted(file, photo)
+    assert later(file).finished([photo]) is None
+    result.write_bytes(b"new")
+    result.replace(photo)
+    assert later(file).finished([photo])
+
+
+def test_a_sidecar_without_its_photo_is_tidied_up(file, tmp_path):
+    record, photo, other = (tmp_path / name for name in ("a.anf", "a.png", "other"))
+    noted(file, record, photo)
+    for orphan in (record, other):
+        orphan.write_bytes(b"abc")
+    assert later(file).finished([other, photo]) is None
+    assert record.exists() and other.exists()  # not the files of this journal's photo
+    assert later(file).finished([record, photo]) is None
+    assert not record.exists() and other.exists()
+
+
+def test_a_sidecar_that_was_there_before_stays(file, tmp_path):
+    record, photo = tmp_path / "a.anf", tmp_path / "a.png"
+    record.write_bytes(b"abc")
+    noted(file, record, photo)
+    assert later(file).finished([record, photo]) is None and record.exists()
+
+
+@pytest.mark.parametrize("rubbish", [b'{"outputs": [{"fi', b"\xff\n", b"[]\n", b'{"outputs": []}\n', b"\n"])
+def test_lines_that_a_kill_cut_short_are_passed_over(file, tmp_path, rubbish):
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"abc")
+        noted(file, tmp_path / f"{name}.png")
+        (tmp_path / name).replace(tmp_path / f"{name}.png")
+        with file.open("ab") as journal:
+            journal.write(rubbish)
+    again = later(file)
+    assert all(again.finished([tmp_path / f"{name}.png"]) for name in ("a", "b"))
+
+
+def test_a_photo_written_under_another_name_than_planned(file, tmp_path):
+    planned, written = tmp_path / "a.png", tmp_path / "a.jpg"
+    Journal(file).note([(written, 3)], {"state": "done"}, planned)
+    planned.write_bytes(b"abc")
+    assert later(file).finished([planned]) is None
+    written.write_bytes(b"abc")
+    assert later(file).finished([planned]) == {"state": "done"}
+
+
+def test_later_notes_win(file, tmp_path):
+    for number in (1, 2):
+        noted(file, tmp_path / "a.png", record={"number": number})
+    (tmp_path / "a.png").write_bytes(b"abc")
+    assert later(file).finished([tmp_path / "a.png"]) == {"number": 2}
+
+
+def test_runs_are_told_apart(file, tmp_path):
+    """However their lines mix; the terms of each are found again, the latest last."""
+    runs = [Terms(name, {"seal": name}, "mark", [64, 1, 1]) for name in ("one", "two")]
+    journals = [Journal(file, terms) for terms in runs]
+    for name in ("a", "b"):
+        for journal in journals:
+            journal.note([(tmp_path / f"{journal.terms.run}-{name}.png", 3)], {"name": name})
+    for run, name in (("one", "a"), ("two", "b")):
+        (tmp_path / f"{run}-{name}.png").write_bytes(b"abc")
+    assert earlier_runs(file) == runs and earlier_runs(tmp_path / "none") == []
+    assert Journal(file, runs[0]).finished([tmp_path / "one-a.png"]) is None  # nobody asked to resume
+    for heeded in (["one"], ["two"], ["one", "two"]):
+        journal = Journal(file, runs[0], heeded)
+        found = [bool(journal.finished([tmp_path / f"{run}-{name}.png"])) for run, name in (("one", "a"), ("two", "b"))]
+        assert found == ["one" in heeded, "two" in heeded]
+
+
+def test_terms_that_could_not_be_written_are_stated_again(file, tmp_path):
+    journal = Journal(file, Terms("one"))
+    file.mkdir()
+    with pytest.raises(OutputError):
+        journal.note([(tmp_path / "a.png", 3)], {})
+    file.rmdir()
+    journal.note([(tmp_path / "b.png", 3)], {})
+    assert earlier_runs(file) == [Terms("one")]
+
+
+def test_names_of_any_bytes(file, tmp_path):
+    photo = tmp_path / "\udcff\n.png"
+    noted(file, photo)
+    photo.write_bytes(b"abc")
+    assert later(file).finished([photo])
+    terms, entry = map(json.loads, file.read_bytes().splitlines())
+    assert set(terms) == {"terms"} and entry["photo"] == str(photo)
+
+
+def test_one_that_lies_nowhere_remembers_its_own_run(tmp_path):
+    journal = Journal(None)
+    journal.note([(tmp_path / "a.png", 3)], {"state": "done"})
+    (tmp_path / "a.png").write_bytes(b"abc")
+    assert journal.finished([tmp_path / "a.png"])
+    journal.remove()
+
+
+def test_it_is_made_at_the_first_note_and_removed_at_the_end(file, tmp_path):
+    journal = Journal(file)
+    assert not file.exists()
+    journal.note([(tmp_path / "a.png", 3)], {})
+    assert file.exists()
+    journal.remove()
+    assert not file.exists()
+
+
+def test_it_is_written_through_no_link(file, tmp_path):
+    target = tmp_path / "target"
+    target.touch()
+    file.symlink_to(target)
+    with pytest.raises(OutputError, match="cannot be written"):
+        noted(file, tmp_path / "a.png")
+    assert target.read_bytes() == b""
+
+
+def test_a_command_has_its_journal(tmp_path):
+    here = journal_path(tmp_path, {"paths": ["\udcff"], "key_file": tmp_path / "k.bin"})
+    assert here == journal_path(tmp_path, {"key_file": tmp_path / "k.bin", "paths": ["\udcff"]})
+    assert here != journal_path(tmp_path, {"paths": ["a"], "key_file": tmp_path / "k.bin"})
+    assert here.parent == tmp_path and here.name.startswith(".")
