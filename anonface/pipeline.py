@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from anonface.backends.base import Backend, Imprinting, Parameter, Renewing, Saying, build
-from anonface.backends.device import choose_device, clear_memory_errors
+from anonface.backends.device import choose_device, clear_memory_errors, to_pixels, to_tensor
 from anonface.crypto.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
 from anonface.errors import ContainerError, LimitError, NoFaceError, UsageError
 from anonface.faces import align, blend, matching, outline, parse
@@ -218,7 +218,8 @@ class Engine:
             weights_digest=self.backend.digest(),
             canvas=(pixels.shape[1], pixels.shape[0]),
             faces=tuple(
-                FaceEntry(quad=_corners(f.quad), kind=SYNTH if f.obstacle is None else MOSAIC) for f in located
+                FaceEntry(quad=tuple((x, y) for x, y in f.quad.tolist()), kind=SYNTH if f.obstacle is None else MOSAIC)
+                for f in located
             ),
         )
         record = _binding(header, sealed)
@@ -440,11 +441,11 @@ class Engine:
             for start in range(0, len(members), size):
                 batch = members[start : start + size]
                 self.watch("rendering", len(renders) + 1, len(cuts))
-                faces = _to_tensor(np.stack([cuts[i].crop for i in batch]))
+                faces = to_tensor(np.stack([cuts[i].crop for i in batch]))
                 masks = torch.stack([torch.from_numpy(cuts[i].soft)[None] for i in batch])
                 with clear_memory_errors():
                     images = run(faces, masks, [keys[i] for i in batch])
-                renders.update(zip(batch, map(_to_pixels, images), strict=True))
+                renders.update(zip(batch, map(to_pixels, images), strict=True))
                 shown.update(zip(batch, backend.visible(masks)[:, 0].numpy(), strict=True))
         result = pixels
         for i, cut in sorted(enumerate(cuts), key=lambda it: -align.side_of(it[1].quad)):  # small ones lie before
@@ -486,7 +487,7 @@ class Engine:
             uncorrected, correction = result, np.zeros(1, np.float32)
             for _ in range(backend.corrections):
                 shown = align.crop(result, quad, size)
-                pictures = _to_tensor(np.stack([shown, cut.crop, original]))
+                pictures = to_tensor(np.stack([shown, cut.crop, original]))
                 with clear_memory_errors():
                     pattern = backend.imprint(pictures[:1], pictures[1:2], pictures[2:], mask, key)
                 if pattern is not None:  # summed before it is rounded: of less than half a grey level nothing stays
@@ -551,7 +552,7 @@ def _vouched(
     Raises:
         ContainerError: it is another photo's, or was changed.
     """
-    checks = [backend.checked(_to_tensor(cut.crop[None]), key) for cut, key in zip(cuts, keys, strict=True)]
+    checks = [backend.checked(to_tensor(cut.crop[None]), key) for cut, key in zip(cuts, keys, strict=True)]
     heard = [(check, nonce) for check, nonce in zip(checks, nonces, strict=True) if check]
     if any(check.nonce and nonce and check.nonce != nonce for check, nonce in heard):
         raise ContainerError(FOREIGN, "give the record that was written with the picture")
@@ -590,10 +591,6 @@ def _from_header(header: Header) -> list[_Located]:
     ]
 
 
-def _corners(quad: Quad) -> tuple[tuple[float, float], ...]:
-    return tuple((float(x), float(y)) for x, y in quad)
-
-
 def _report(found: list[_Located], kept: dict[int, str]) -> list[FaceReport]:
     return [
         FaceReport(i, KEPT, face.box, kept[i])
@@ -601,14 +598,3 @@ def _report(found: list[_Located], kept: dict[int, str]) -> list[FaceReport]:
         else FaceReport(i, SYNTH if face.obstacle is None else MOSAIC, face.box, face.obstacle or "")
         for i, face in enumerate(found)
     ]
-
-
-def _to_tensor(crops: Pixels) -> torch.Tensor:
-    """uint8 [B, R, R, 3] -> [B, 3, R, R] in [-1, 1]."""
-    return torch.from_numpy(crops).permute(0, 3, 1, 2).float() / 127.5 - 1
-
-
-def _to_pixels(image: torch.Tensor) -> Pixels:
-    """[3, R, R] in [-1, 1] -> uint8 [R, R, 3]."""
-    levels = ((image.detach().cpu().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
-    return np.ascontiguousarray(levels.permute(1, 2, 0).numpy())

@@ -96,7 +96,7 @@ def test_a_real_device_without_room():
 @pytest.mark.parametrize(
     ("module", "number", "said"),
     [
-        ("anonface.cli", signal.SIGINT, b"interrupted"),
+        ("anonface.cli.app", signal.SIGINT, b"interrupted"),
         ("typer", signal.SIGTERM, b"terminated"),
         ("anonface.crypto.keys", signal.SIGINT, b"interrupted"),
         ("anonface.crypto.passphrases", signal.SIGTERM, b"terminated"),
@@ -215,7 +215,7 @@ def test_a_journal_that_stays_is_named_and_one_without_use_goes(anonface, monkey
     args = ("anonymize", "album", "-o", "out", "--key-file", "k.bin")
     full = OSError(errno.ENOSPC, "No space left on device")
     with monkeypatch.context() as patched:
-        patched.setattr("anonface.batch.write_together", lambda *_: (_ for _ in ()).throw(full))
+        patched.setattr("anonface.batch.task.write_together", lambda *_: (_ for _ in ()).throw(full))
         assert anonface(*args)[0] == 3
     assert list(Path("out").iterdir()) == []
     Path("album/c.png").write_text("no picture")

@@ -1,11 +1,13 @@
-"""The device that networks run on, and what happens when its memory is full."""
+"""The device that networks run on, what happens when its memory is full, and pictures as tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from anonface.errors import DeviceError, UsageError
 
@@ -40,3 +42,14 @@ def clear_memory_errors() -> Iterator[None]:
         yield
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise DeviceError("out of memory while rendering faces", "lower --batch-size, or use --device cpu") from error
+
+
+def to_tensor(crops: NDArray[np.uint8]) -> torch.Tensor:
+    """uint8 [B, R, R, 3] -> [B, 3, R, R] in [-1, 1]."""
+    return torch.from_numpy(crops).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def to_pixels(image: torch.Tensor) -> NDArray[np.uint8]:
+    """[3, R, R] in [-1, 1] -> uint8 [R, R, 3]."""
+    levels = ((image.detach().cpu().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+    return np.ascontiguousarray(levels.permute(1, 2, 0).numpy())

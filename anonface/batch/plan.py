@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anonface.batch.folders import Search, fixed_part, is_folder, is_pattern, is_there, matches, search, taken_literally
 from anonface.batch.task import EXPECTED, FORMATS, MARKS, RESULT, SUFFIXES, Direction, format_of, result_mark
@@ -17,10 +16,6 @@ from anonface.errors import (
     UsageError,
 )
 from anonface.images.paths import COLLISION_HINT, Input, Output, refuse_conflicts
-
-if TYPE_CHECKING:
-    pass
-
 
 OTHER_PHOTOS = {".jpe", ".jfif", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".ppm"}
 SEARCHED = {*FORMATS, *OTHER_PHOTOS}

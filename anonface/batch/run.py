@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anonface import signals
 from anonface.batch.journal import Journal, Record
@@ -29,10 +28,6 @@ from anonface.images import (
 )
 from anonface.images.paths import check_target
 from anonface.record.anf1 import FaceReport
-
-if TYPE_CHECKING:
-    pass
-
 
 WRITTEN: tuple[State, ...] = ("done", "copied", "decoy")
 OUT_OF_MEMORY = "out of memory"

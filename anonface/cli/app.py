@@ -8,11 +8,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO, cast
+from typing import Annotated, TextIO, cast
 
 import typer
 
 from anonface import signals
+from anonface.cli.anonymize import anonymize, recover
+from anonface.cli.audit import audit
+from anonface.cli.compare import compare
 from anonface.cli.console import (
     ENDED_BY,
     INTERRUPTED,
@@ -25,23 +28,17 @@ from anonface.cli.console import (
     sentence,
     usage_hint,
 )
-from anonface.errors import (
-    AnonfaceError,
-    UsageError,
-)
-from anonface.streams import Stdout, open_standard_streams
-
-if TYPE_CHECKING:
-    pass
-from anonface.cli.anonymize import anonymize, recover
-from anonface.cli.audit import audit
-from anonface.cli.compare import compare
 from anonface.cli.doctor import doctor
 from anonface.cli.evaluate import evaluate
 from anonface.cli.keygen import keygen
 from anonface.cli.records import inspect, rekey, strip
 from anonface.cli.train import train
 from anonface.cli.weights import list_weights, pull_weights, verify_weights, weights_licenses
+from anonface.errors import (
+    AnonfaceError,
+    UsageError,
+)
+from anonface.streams import Stdout, open_standard_streams
 
 app = typer.Typer(
     name="anonface",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -34,9 +34,6 @@ from anonface.cli.options import (
 from anonface.errors import (
     UsageError,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def audit(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from anonface.cli.console import say
 from anonface.cli.key_sources import KeySource, read_passphrase
 from anonface.cli.options import PassphraseFile, WeakPassphrase
-
-if TYPE_CHECKING:
-    pass
 
 
 def keygen(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from anonface.cli.options import AsJson, Overwrite, StrictKeys
 from anonface.errors import (
     ImageError,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def inspect(

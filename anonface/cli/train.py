@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from anonface.cli.console import progress_bar, say
-
-if TYPE_CHECKING:
-    pass
-
 
 SECONDS_BETWEEN_LOSSES = 10.0
 

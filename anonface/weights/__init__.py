@@ -1,8 +1,8 @@
 """Network weights: what there is, where it lies, and how it gets into modules."""
 
 from anonface.weights.files import cache_dir, digest, path, pull, status, verify
+from anonface.weights.loading import fit, graph, load, load_checkpoint, tensors
 from anonface.weights.manifest import Entry, Status, entries, entry
-from anonface.weights.tensors import fit, graph, load, load_checkpoint, tensors
 
 __all__ = [
     "Entry",

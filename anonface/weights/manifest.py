@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from anonface.errors import WeightsError
 from anonface.weights.download import (
     Package,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 PACKAGE = Path(__file__).parents[1]
 # The wheel carries the manifest inside the package; a checkout keeps it at its root.
@@ -87,3 +83,8 @@ def entry(name: str) -> Entry:
         hint = f"did you mean {' or '.join(near)}?" if near else "see `anonface weights list`"
         raise WeightsError(f"no weights are called {name!r}", hint)
     return rows[name]
+
+
+def known_packages() -> dict[str, Package]:
+    """The packages that weights.toml pins, by source."""
+    return read_manifest(MANIFEST)[1]

@@ -35,7 +35,9 @@ def ray():
     package = Path(run_module.__file__).parents[2]
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        environment.setenv("PYTHONPATH", f"{Path(__file__).parent}{os.pathsep}{package}")
+        environment.setenv(
+            "PYTHONPATH", os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1], package)))
+        )
         ray.init(num_cpus=2, log_to_driver=False, logging_level="error", include_dashboard=False)
         yield ray
         ray.shutdown()

@@ -903,7 +903,8 @@ def begun(args, engine="FakeEngine", death=None):
     A new one and no fork: this one has threads, whose locks a fork would inherit.
     """
     order = json.dumps({"args": [str(arg) for arg in args], "engine": engine, "death": death})
-    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_cli; test_cli.at_work()"
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    program = f"import sys; sys.path[:0] = {folders!r}; import test_cli; test_cli.at_work()"
     with Path("out.txt").open("w") as out, Path("err.txt").open("w") as err:
         return subprocess.Popen(
             [sys.executable, "-c", program, order], stdin=subprocess.DEVNULL, stdout=out, stderr=err
@@ -918,7 +919,7 @@ def at_work():
         patch.setattr("anonface.pipeline.Engine", ENGINES[order["engine"]])
         patch.setattr(doctor_module, "fetch_missing", lambda: None)
         if order["death"]:
-            patch.setattr("anonface.batch.write_together", dying(*order["death"]))
+            patch.setattr("anonface.batch.task.write_together", dying(*order["death"]))
         sys.argv = ["anonface", *order["args"]]
         app.main()
 
@@ -1560,7 +1561,7 @@ def test_no_secret_is_ever_said(anonface, key, monkeypatch):
 
 def test_no_core_dump_can_hold_a_key(room):
     code = (
-        "import resource, sys; from anonface import cli\n"
+        "import resource, sys; from anonface.cli import app\n"
         "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
         "resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))\n"
         "assert app.run(['keygen', 'k']) == 0\n"
@@ -1732,7 +1733,7 @@ def test_evaluate_and_train_refuse_what_makes_no_sense(anonface):
 def test_a_terminated_process_says_so(key):
     photo("a.png")
     waiting = (
-        "import sys, time, anonface.cli as cli, anonface.batch as batch\n"
+        "import sys, time, anonface.cli.app as cli, anonface.batch.task as batch\n"
         "def wait(*_, **__): print('here', flush=True); time.sleep(60)\n"
         "batch.Anonymizing.ready = wait\n"
         f"sys.argv = ['anonface', 'anonymize', 'a.png', '--key-file', {str(key)!r}]\n"
@@ -1789,7 +1790,7 @@ def test_help_names_the_default_of_refine(anonface, command):
 def test_help_is_instant_and_loads_nothing_heavy():
     code = (
         "import sys, time; start = time.perf_counter()\n"
-        "from anonface import cli\n"
+        "from anonface.cli import app\n"
         "assert app.run(['--help']) == 0\n"
         "heavy = {'torch', 'numpy', 'cv2', 'PIL', 'rich', 'cryptography'} & set(sys.modules)\n"
         "print(time.perf_counter() - start, *heavy, file=sys.stderr)\n"
@@ -1807,7 +1808,10 @@ def _timed_help(code):
 
 
 def test_keygen_and_inspect_load_no_network_library(key):
-    code = "import sys; from anonface import cli; app.run(sys.argv[1:]); assert not {'torch', 'cv2'} & set(sys.modules)"
+    code = (
+        "import sys; from anonface.cli import app\n"
+        "app.run(sys.argv[1:]); assert not {'torch', 'cv2'} & set(sys.modules)"
+    )
     for args in (["keygen", "n.key"], ["inspect", str(key)]):
         assert subprocess.run([sys.executable, "-c", code, *args], capture_output=True).returncode == 0
 

@@ -16,7 +16,7 @@ from anonface.crypto import keys, passphrases
 from anonface.crypto.keys import CONSISTENT_SALT, Argon2, Key, fresh_salt, loose_permissions, write_key_file
 from anonface.errors import KeyFileError, LimitError, OutputError
 
-VECTORS = json.loads((Path(__file__).parent / "vectors" / "keys.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "keys.json").read_text())
 MASTER, SALT = bytes(range(32)), bytes(range(16, 32))
 CHEAP = {"memory_kib": 64, "iterations": 1, "lanes": 2}
 

@@ -15,7 +15,7 @@ from anonface.errors import ContainerError, LimitError
 from anonface.record import anf1
 from anonface.record.anf1 import FaceEntry, Header, Seal, decode, describe, encode, payload
 
-VECTORS = json.loads((Path(__file__).parent / "vectors" / "container.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "container.json").read_text())
 QUAD = ((10.0, 15.0), (10.0, 62.5), (57.5, 62.5), (57.5, 15.0))
 HEADER = Header(
     backend="ifadit",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from test_container import HEADER, RECORD
+from test_anf1 import HEADER, RECORD
 
 from anonface.crypto.keys import CONSISTENT_SALT
 from anonface.errors import ContainerError

@@ -376,7 +376,7 @@ def test_arrays_have_pixels_to_seal():
 
 
 def test_a_result_too_large_to_be_read_again_is_not_written(monkeypatch):
-    monkeypatch.setattr("anonface.batch.MAX_FILE_BYTES", 5000)
+    monkeypatch.setattr("anonface.batch.task.MAX_FILE_BYTES", 5000)
     with pytest.raises(LimitError, match="read again"):
         put("photo.png", saved(noise()))
     assert not Path("hidden.png").exists()
@@ -532,8 +532,8 @@ def test_nothing_of_the_networks_is_loaded_for_a_sealed_original():
     Path("k").write_bytes(b"\1" * 32)
     Path("k").chmod(0o600)
     code = (
-        "import sys; from anonface import cli\n"
-        "assert cli.run(['recover', 'hidden.png', '--key-file', 'k']) == 0\n"
+        "import sys; from anonface.cli import app\n"
+        "assert app.run(['recover', 'hidden.png', '--key-file', 'k']) == 0\n"
         "assert not {'torch', 'cv2', 'PIL'} & set(sys.modules), {'torch', 'cv2', 'PIL'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -47,7 +47,7 @@ def test_a_small_onnx_network_computes_what_its_operations_say(arrays):
     x = F.linear(flat, a["dense"], a["bias"])
     expected = F.batch_norm(x, a["mean"], a["variance"], a["scale"], a["shift"], eps=0.01)
     assert torch.allclose(graph(face), expected, atol=1e-4) and expected.std() > 0.1
-    both = Graph(read_onnx(model(NODES, arrays)), "flat", "code").every(face)
+    both = Graph(read_onnx(model(NODES, arrays)), "flat", "code").all_outputs(face)
     assert torch.allclose(both[0], flat, atol=1e-4) and torch.equal(both[1], graph(face))
     graph(face).sum().backward()
     assert face.grad is not None and face.grad.abs().max() > 0

@@ -28,7 +28,7 @@ from torch import nn
 
 from anonface import weights
 from anonface.errors import WeightsError
-from anonface.weights import download, files, manifest, tensors
+from anonface.weights import download, files, loading, manifest
 
 ROOT = Path(__file__).parents[2]
 
@@ -233,7 +233,7 @@ def test_files_in_the_package_and_file_sources_are_used_in_place(
     (package / "trained").mkdir(parents=True)
     (package / "trained" / "ours.bin").write_bytes(b"ours")
     (library.own / "theirs.bin").write_bytes(b"theirs")
-    monkeypatch.setattr(manifest, "PACKAGE", package)
+    monkeypatch.setattr(files, "PACKAGE", package)
     monkeypatch.setenv("ANONFACE_OFFLINE", "1")
     library.add("ours", b"ours", "package:trained/ours.bin")
     library.add("theirs", b"theirs", f"file:{library.own / 'theirs.bin'}")
@@ -387,8 +387,9 @@ def test_hub_and_drive_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 RACE = """
 import sys
 from pathlib import Path
-from anonface import download, weights
-weights.MANIFEST = Path(sys.argv[1])
+from anonface import weights
+from anonface.weights import manifest
+manifest.MANIFEST = Path(sys.argv[1])
 sys.stdin.readline()
 print(weights.path("net").read_bytes() == b"n" * 2_000_000)
 """
@@ -682,8 +683,8 @@ def test_load_converts_once_and_again_when_the_copy_was_touched(
     torch.save({"g_ema": state, "opts": argparse.Namespace()}, library.own / "net.bin")
     library.add("net", (library.own / "net.bin").read_bytes(), f"file:{library.own / 'net.bin'}", format="tensors")
     opened: list[Path] = []
-    original = tensors._open_pickle
-    monkeypatch.setattr(tensors, "_open_pickle", lambda file: opened.append(file) or original(file))
+    original = loading._open_pickle
+    monkeypatch.setattr(loading, "_open_pickle", lambda file: opened.append(file) or original(file))
     for _ in range(2):
         module = network()
         weights.load(module, "net")
