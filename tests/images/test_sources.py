@@ -106,7 +106,6 @@ def test_a_pil_image_is_turned_as_its_file_is(here):
         (np.zeros((4, 4), np.uint8), ImageError, "must be uint8"),
         (Image.new("F", (4, 4)), ImageError, "mode F"),
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("act", [anonymize, recover])
 def test_what_is_no_photo_says_what_is_one(here, act, source, kind, says):
