@@ -264,11 +264,11 @@ class Recovering:
             photo = read_photo(data, self.max_pixels, str(name or ""))
         elif not sidecar:
             sealing.check_picture(contents, carriers.picture_digest(data))
-        notes = self._belonging(name, data, header, contents, sidecar) if sidecar and contents.tier == "file" else ()
+        notes = self._belonging(source, data, header, contents, sidecar) if sidecar and contents.tier == "file" else ()
         return Opened(name, b"", photo, header, contents, verified, notes)
 
     def _belonging(
-        self, name: Path, data: bytes, header: Header, contents: sealing.Contents, sidecar: Path
+        self, source: Source, data: bytes, header: Header, contents: sealing.Contents, sidecar: Path
     ) -> tuple[str, ...]:
         """Notes on a picture whose original another file holds; none if it is as it was written, or is that file.
 
@@ -277,16 +277,17 @@ class Recovering:
         """
         if carriers.kind(data) in ("png", "jpeg", "webp") and carriers.picture_digest(data) == contents.binding:
             return ()
-        if os.path.realpath(name) == os.path.realpath(sidecar):
+        name, called = name_of(source), _called(source)
+        if name and os.path.realpath(name) == os.path.realpath(sidecar):
             return ("the original is taken from the record, whatever the picture shows",)
         try:
-            picture, original = (read_photo(file, self.max_pixels, str(name)) for file in (data, bytes(contents.data)))
+            picture, original = (read_photo(file, self.max_pixels, called) for file in (data, bytes(contents.data)))
         except AnonfaceError:
             return ("whether the original belongs to this picture could not be told: one of them cannot be read",)
         if sealing.resembles(header, original.pixels, picture.pixels):
             return ("the picture was saved again since it was written; the original is the record's",)
         raise ContainerError(
-            f"{str(sidecar)!r} belongs to another photo than {str(name)!r}",
+            f"{str(sidecar)!r} belongs to another photo than {called!r}",
             f"to take the original that it holds nevertheless, recover {str(sidecar)!r} with itself as --sidecar",
         )
 

@@ -30,7 +30,7 @@ from anonface.backends.ifadit.latent_residual import COORDINATES, CompensationPa
 from anonface.backends.ifadit.refinement import DISGUISE, ChoiceParams, Draw, Scene
 from anonface.backends.ifadit.target_identity import USUAL, likeliest
 from anonface.backends.memory import Memory
-from anonface.backends.official import files
+from anonface.backends.official import published
 from anonface.crypto.keys import FaceKey, fresh_nonce
 from anonface.errors import UsageError, WeightsError
 from anonface.faces.analysis import Eyes, Sight, load_eyes
@@ -106,7 +106,7 @@ class Casting:
     critic: RealismCritic
 
 
-class LatentEditingBackend(files.WithoutSettings):
+class LatentEditingBackend(published.WithoutSettings):
     """The backend; see ``base.Backend`` for the contract.
 
     Args:
@@ -151,7 +151,7 @@ class LatentEditingBackend(files.WithoutSettings):
 
     @cached_property
     def _networks_digest(self) -> bytes:
-        return files.digest(self.networks)
+        return published.digest(self.networks)
 
     @cached_property
     def _digest(self) -> bytes:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anonface import weights
 from anonface.backends.base import Rim
-from anonface.backends.official import files
+from anonface.backends.official import published
 from anonface.errors import WeightsError
 from anonface.models.dbaf_official import OfficialDBAF, OfficialDBAFParams
 from anonface.models.latent_editing import LEVELS
@@ -40,7 +40,7 @@ ENTRIES = {
 }
 
 
-class OfficialDBAFBackend(files.WithoutSettings):
+class OfficialDBAFBackend(published.WithoutSettings):
     """Anonymize and recover faces of 256 px with the authors' networks, one at a time: theirs attend across a batch."""
 
     name = "dbaf-official"
@@ -77,7 +77,7 @@ class OfficialDBAFBackend(files.WithoutSettings):
         Raises:
             WeightsError: if a file is missing, or holds other tensors than its network.
         """
-        return cls._from_files(files.files_in(folder, ENTRIES), device, params)
+        return cls._from_files(published.files_in(folder, ENTRIES), device, params)
 
     @classmethod
     def _from_files(cls, files: dict[str, Path], device: str, params: OfficialDBAFParams | None) -> OfficialDBAFBackend:
@@ -88,7 +88,7 @@ class OfficialDBAFBackend(files.WithoutSettings):
         networks.encoder, networks.key_mapping = inversion.encoder, start.style
         whole: dict[str, nn.Module] = {"encoder": inversion, "key_mapping": start}
         for part, file in files.items():
-            latent_avg = files.fill(whole.get(part) or networks.get_submodule(part), file)
+            latent_avg = published.fill(whole.get(part) or networks.get_submodule(part), file)
             if part == "encoder":
                 if latent_avg is None:
                     raise WeightsError(f"{file.name} holds no latent_avg, from which its codes are offsets")

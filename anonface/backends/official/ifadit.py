@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anonface import weights
 from anonface.backends.base import Rim, Settings
-from anonface.backends.official import files
+from anonface.backends.official import published
 from anonface.errors import UsageError
 from anonface.models.ifadit_official import OfficialIFADIT, OfficialIFADITParams, composite
 from anonface.models.psp import PSp
@@ -78,7 +78,7 @@ class OfficialIFADITBackend:
         Raises:
             WeightsError: if a file is missing, or holds other tensors than its network.
         """
-        return cls._from_files(files.files_in(folder, ENTRIES), device, params)
+        return cls._from_files(published.files_in(folder, ENTRIES), device, params)
 
     @classmethod
     def _from_files(
@@ -91,7 +91,7 @@ class OfficialIFADITBackend:
         inversion = PSp(params.generator, backbone=params.recognizer)
         networks.attribute_encoder = inversion.encoder
         for part, file in files.items():
-            files.fill(inversion if part == "attribute_encoder" else networks.get_submodule(part), file)
+            published.fill(inversion if part == "attribute_encoder" else networks.get_submodule(part), file)
         return cls(networks, device)
 
     def parameters(self) -> dict[str, str | int | float | bool]:
@@ -112,7 +112,7 @@ class OfficialIFADITBackend:
 
     def digest(self) -> bytes:
         """SHA-256 over all numbers of the networks."""
-        return files.digest(self.networks)
+        return published.digest(self.networks)
 
     def visible(self, masks: Tensor) -> Tensor:
         """The masks themselves."""
