@@ -15,6 +15,7 @@ import typer
 from anonface import signals
 from anonface.cli.anonymize import anonymize, recover
 from anonface.cli.audit import audit
+from anonface.cli.blind import blind_score
 from anonface.cli.compare import compare
 from anonface.cli.console import (
     ENDED_BY,
@@ -174,13 +175,14 @@ def _options(
 
 app.callback()(_options)
 app.command()(keygen)
-app.command(short_help="Make everybody in photos somebody else.")(anonymize)
-app.command(short_help="Lead anonymized photos back.")(recover)
+app.command(short_help="Replace every face by a synthetic one.")(anonymize)
+app.command(short_help="Recover originals from anonymized photos.")(recover)
 app.command()(inspect)
 app.command()(strip)
 app.command()(rekey)
 app.command(short_help="Make a contact sheet of photos.")(compare)
 app.command(short_help="Measure privacy and recovery on photos.")(evaluate)
+app.command("blind-score", short_help="Score a blind test of naturalness.")(blind_score)
 app.command(short_help="Attack the anonymization of photos.")(audit)
 app.command()(train)
 weights_app.command("list")(list_weights)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anonface.cli import doctor
 from anonface.cli.console import say
-from anonface.cli.doctor import fetch_missing
 from anonface.cli.key_sources import KeySource, Secret
 from anonface.cli.options import Own
 from anonface.errors import (
@@ -111,7 +111,7 @@ class LazyEngine:
             from anonface.pipeline import Engine
 
             if backend == "ifadit":
-                fetch_missing()
+                doctor.fetch_missing()
             keep = _portraits(s.keep_faces, s.max_pixels) if s.keep_faces else ()
             engine = Engine(backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep, self.watch)
             if not self._engines and not self._told:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from anonface.cli import doctor
+from anonface.cli.blind import BlindSheets
 from anonface.cli.compare import check_page, check_sheet, thumbnail, write_sheet
 from anonface.cli.console import progress_bar, say
-from anonface.cli.doctor import fetch_missing
 from anonface.cli.engines import EngineSettings, LazyEngine, model_files, photos_in, rival_files
 from anonface.cli.options import (
     AsJson,
@@ -128,6 +129,10 @@ def evaluate(
     sheet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet (PNG) of the first key.")
     ] = None,
+    blind: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write sheets for a blind test into a new folder, and DIR.key.json."),
+    ] = None,
     beside: Annotated[
         str | None,
         typer.Option(
@@ -149,15 +154,23 @@ def evaluate(
     check_options(False, False, offline)
     effort = refinement_steps(refine, quality)
     if beside is not None and (
-        journal or sheet or part != "1/1" or attacks not in (None, "none") or attack_keys or recover_on
+        journal or sheet or blind or part != "1/1" or attacks not in (None, "none") or attack_keys or recover_on
     ):
         raise UsageError(
             "--beside measures all at once, without attacks, and has its pictures in the --report",
-            "leave out --journal, --part, --sheet, --attacks, --attack-keys and --recover-on",
+            "leave out --journal, --part, --sheet, --blind, --attacks, --attack-keys and --recover-on",
         )
     own = own_settings(free, keep, model, transform, steps)
     numbers = report and report.with_suffix(".json")
-    named = {"--sheet": sheet, "--report": report, "the numbers of --report": numbers, "--journal": journal}
+    sheets = BlindSheets(blind) if blind else None
+    named = {
+        "--blind": blind,
+        "the key of --blind": sheets and sheets.key,
+        "--sheet": sheet,
+        "--report": report,
+        "the numbers of --report": numbers,
+        "--journal": journal,
+    }
     written = [Output(file, what) for what, file in {**named, "--cache": cache}.items() if file]
     read = [*photos_in(folder, "a photo of the folder"), *model_files(own), *rival_files(beside)]
     refuse_conflicts(read, written)
@@ -201,6 +214,8 @@ def evaluate(
     pictures: dict[Path, list[NDArray[np.uint8]]] = {}
 
     def remember(original: Original, versions: list[NDArray[np.uint8]]) -> None:
+        if sheets:
+            sheets.add(original.file.name, versions[0], versions[1])
         if original.box is not None:
             pictures[original.file] = [thumbnail(around(picture, original.box), 256) for picture in versions]
 
@@ -243,7 +258,7 @@ def evaluate(
                 judges=judges,
                 originals=originals,
                 progress=lambda done, total: advance(done, "", total),
-                show=remember if sheet or report else None,
+                show=remember if sheet or report or sheets else None,
                 about=described_engine(engine, detector)
                 | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
                 journal=journal,
@@ -253,6 +268,8 @@ def evaluate(
             )
     if sheet and pictures:
         write_sheet(sheet, list(pictures.values()), COLUMNS, list(pictures), 256, overwrite)
+    if sheets:
+        sheets.write()
     if report:
         shown = page(found, {file.name: made for file, made in pictures.items()})
         _write_page(report, shown, reports.to_json(found), overwrite)
@@ -332,7 +349,7 @@ def _compared(
             rival = replace(settings, backend=name, refine=None, own=own)
             compared_engines.append(ComparedEngine(name, _making_engine(rival), described))
     if settings.backend == "ifadit":
-        fetch_missing()
+        doctor.fetch_missing()
     with progress_bar("photos", 0) as advance:
         found = compare(
             compared_engines,
