@@ -28,16 +28,19 @@ FLOOR = 0.6  # what YuNet scores lower is not looked at again
 SURE = 0.8  # what is scored so is a face
 SECOND = 0.65  # what is scored lower is one if a closer look shows it upright with this score
 TURNED_SURE = 0.8  # so is what it shows another way up, or larger, and what a turned view alone shows, with this one
+TURNED = 2.0  # no score in a turned view is enough
 LONE = 0.06  # what one angle alone shows is so much less sure
 SAME_BOX = 0.45  # two detections are of one face if their boxes share this part of what they cover together
 SAME_POINTS = 0.25  # and their points lie as near to each other in the mean, in sides of the boxes
 OVERLAP = 0.45  # a detection that shares so much of the smaller box with a better one may be a part of its face
 PART = 2.75  # but not if its sides are so many times smaller: parts were seen down to 0.38 of a face
-STEP_DOWN = 2.5  # from one scale to the next: what is too large for one is of the right size for the next
-LEAST = (640, 320, 160)  # the smallest long sides at which the whole photo is looked at, for what fills or exceeds it
-TURNED_SCALE = 0.4  # turned views are looked at from this scale down, and where the photo is small
+# Scales: enlarged, for small faces and those before a larger one; 1 / STEP_DOWN and so on down, where what lies and
+# what stands on its head is seen too; and the whole photo small, with room around it, for what fills or exceeds it.
+ENLARGED = 1.5
+STEP_DOWN = 2.5
+LEAST = (640, 320, 160)  # px, the long sides of the whole photo
 TILE = 1280  # a view larger than this is looked at in tiles
-TILE_OVERLAP = 160  # so that a face up to this size lies whole in one; STEP_DOWN times 20 px would need 50
+TILE_OVERLAP = 160  # px, so that a face up to this size lies whole in one; larger ones are whole at the next scale
 RETINA_FLOOR = 0.85
 RETINA_ANCHORS = [[10, 20], [32, 64], [128, 256]]  # px, of the strides 8, 16 and 32
 SUPPRESSION = 0.7  # boxes of one view that share more are one: half-hidden faces share less with those before them
@@ -87,12 +90,12 @@ def _spans(start: int, stop: int) -> list[tuple[int, int]]:
 
 
 def _scales(side: int) -> list[float]:
-    """The scales at which a photo of that long side is looked at, from 1 down."""
-    scales, scale = [1.0], 1 / STEP_DOWN
+    """The scales at which a photo of that long side is looked at, from the largest down."""
+    scales, scale = [ENLARGED], 1 / STEP_DOWN
     while side * scale > LEAST[0] * 1.25:
         scales.append(scale)
         scale /= STEP_DOWN
-    return scales + [level / side for level in LEAST if level * 1.25 < side * scales[-1]]
+    return scales + [min(level / side, 1.0) for level in LEAST if level * 1.25 < side * scales[-1]]
 
 
 def _views(rgb: Pixels) -> Iterator[tuple[Pixels, float, tuple[int, int], int]]:
@@ -100,12 +103,13 @@ def _views(rgb: Pixels) -> Iterator[tuple[Pixels, float, tuple[int, int], int]]:
     height, width = rgb.shape[:2]
     for scale in _scales(max(height, width)):
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        small = rgb if scale == 1 else np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
-        turned = scale <= TURNED_SCALE or max(size) <= LEAST[0] * 1.25
+        small = rgb if scale > 1 else np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
+        turned = scale <= 1 / STEP_DOWN or max(size) <= LEAST[0] * 1.25
         for top, bottom in _spans(-MARGIN, size[1] + MARGIN):
             for left, right in _spans(-MARGIN, size[0] + MARGIN):
+                view = (_enlarged if scale > 1 else _part)(small, top, bottom, left, right)
                 for turns in range(4 if turned else 1):
-                    yield _part(small, top, bottom, left, right), scale, (left, top), turns
+                    yield view, scale, (left, top), turns
 
 
 def _part(rgb: Pixels, top: int, bottom: int, left: int, right: int) -> Pixels:
@@ -115,6 +119,17 @@ def _part(rgb: Pixels, top: int, bottom: int, left: int, right: int) -> Pixels:
     row, column = max(-top, 0), max(-left, 0)
     part[row : row + inside.shape[0], column : column + inside.shape[1]] = inside
     return part
+
+
+def _enlarged(rgb: Pixels, top: int, bottom: int, left: int, right: int) -> Pixels:
+    """As :func:`_part`, of the picture ENLARGED times as large."""
+    first_row, first_column = max(int(top / ENLARGED) - 2, 0), max(int(left / ENLARGED) - 2, 0)
+    part = rgb[first_row : int(bottom / ENLARGED) + 3, first_column : int(right / ENLARGED) + 3]
+    shift = np.array([first_column, first_row]) * ENLARGED - (left, top) + (ENLARGED - 1) / 2
+    matrix = np.array([[ENLARGED, 0, shift[0]], [0, ENLARGED, shift[1]]])
+    size = (right - left, bottom - top)
+    view = cv2.warpAffine(part, matrix, size, flags=cv2.INTER_LINEAR, borderValue=(GREY, GREY, GREY))
+    return np.asarray(view, np.uint8)
 
 
 def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
@@ -128,21 +143,28 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
             x, y, w, h = face.box
             if 0 <= x + w / 2 < width and 0 <= y + h / 2 < height:
                 (turned if turns else standing).append(face)
-    sure: list[Face] = []
-    for face in _merge(standing, same_face):
-        placed, second = _upright(rgb, face, look)
-        if face.score >= SURE or second >= (SECOND if placed is face else TURNED_SURE):
-            sure.append(placed)
-    for face in _merge(turned, lambda a, b: union(a, b) >= SAME_BOX):
-        if all(union(face, other) < SAME_BOX for other in sure):
-            placed, second = _upright(rgb, face, look)
-            if second >= TURNED_SURE:
-                sure.append(placed)
+    sure = _confirmed(rgb, _merge(standing, same_face), look, SURE)
+    further = [
+        face
+        for face in _merge(turned, lambda a, b: union(a, b) >= SAME_BOX)
+        if all(union(face, other) < SAME_BOX for other in sure)
+    ]
+    sure += _confirmed(rgb, further, look, TURNED)
     kept: list[Face] = []
     for face in _merge(sure, same_face):
         if all(_both(rgb, other, face, look) for other in kept):
             kept.append(face)
     return reading_order(kept)
+
+
+def _confirmed(rgb: Pixels, faces: list[Face], look: Callable[[Pixels], list[Face]], sure: float) -> list[Face]:
+    """Those of some detections that have that score, or that a closer look confirms; as it shows them."""
+    confirmed = []
+    for face in faces:
+        placed, second = _upright(rgb, face, look)
+        if face.score >= sure or second >= (SECOND if placed is face and sure == SURE else TURNED_SURE):
+            confirmed.append(placed)
+    return confirmed
 
 
 def _placed(face: Face, offset: Points, scale: float) -> Face:
