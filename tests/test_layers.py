@@ -98,6 +98,7 @@ LONG_FUNCTIONS = {
     "cli/audit.py:audit": "a parameter an option",
     "cli/run.py:run_photos": "the steps of a run, in order",
     "evaluation/run.py:evaluate": "the steps of the protocol, in order",
+    "pipeline.py:anonymize": "the steps of one photo, in order",
 }
 
 

@@ -154,14 +154,12 @@ def test_a_record_of_another_photo_is_refused_under_any_key(engine, photo, anony
 
 
 def test_a_photo_that_watermark_5_made_comes_back(engine, photo, monkeypatch):
-    """Its key is the salt's own, its code longer, its checks ones, its record without nonces."""
+    """Its key is the salt's own, its checks ones, its record without nonces."""
     from anonface.backends.ifadit import backend as ifadit
-    from anonface.watermark import nonce as nonce
-    from anonface.watermark import payload
+    from anonface.watermark import nonce, payload
 
-    monkeypatch.setattr(FaceKey, "payload", lambda key, nonce: key.payload_of_version_5())
-    monkeypatch.setattr(nonce, "numbers", lambda nonce: torch.zeros(0))
-    monkeypatch.setattr(ifadit, "CODED", 260)
+    monkeypatch.setattr(FaceKey, "payload", lambda key, drawn: key.payload_of_version_5())
+    monkeypatch.setattr(nonce, "numbers", lambda drawn: torch.zeros(0))
     monkeypatch.setattr(ifadit, "COMPENSATION", payload.Kind("compensation", 0.5, 0.25))
     made = engine.anonymize(photo, KEY)
     monkeypatch.undo()

@@ -281,7 +281,7 @@ def test_a_face_that_vanishes_is_counted_and_breaks_nothing(album):
 
 def test_attacks_by_name():
     assert [attack.name for attack in run.chosen("viewer, parrot,viewer")] == ["viewer", "parrot"]
-    assert len(run.chosen("all")) == len(run.ATTACKS) == 13
+    assert len(run.chosen("all")) == len(run.ATTACKS) == 14
     for text in ("voodoo", "", "all,viewer"):
         with pytest.raises(UsageError, match="no attack"):
             run.chosen(text)

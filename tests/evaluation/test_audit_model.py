@@ -58,7 +58,8 @@ def test_a_key_leads_a_code_there_and_back_as_the_backend_does(engine, means, ph
     assert abs(near @ means.lead(crop, key)) < 0.5
 
 
-def test_strangers_differ_in_the_face_alone(engine, means, photo):
+def test_strangers_differ_in_the_face_alone(engine, means, photo, monkeypatch):
+    monkeypatch.setattr("anonface.pipeline.fresh_nonce", lambda: bytes(8))
     flow = engine.backend.flow
     first, second, again = (means.stranger(photo, number) for number in (0, 1, 0))
     assert (first == again).all() and (first != second).any() and (first != photo).any()

@@ -6,7 +6,7 @@
 with three additions. The hidden code casts a person whom the generator can draw (``persona.py``), and latent
 refinement fits that person into the photo (``refine.py``). The finished photo says the hidden code, what has to be
 added to M's latents for them to draw the original (``compensate.py``), and what they still leave open (``detail.py``),
-encrypted (``veil.py``) in a watermark (``watermark.py``). Where that cannot be read any more, recovery rests on the
+encrypted (``watermark.cipher``) in a watermark (``watermark.channel``). Where that cannot be read any more, recovery rests on the
 face alone, as in the paper. The flow runs in float64 on the CPU: its inverse is the same on every machine.
 """
 
@@ -69,7 +69,6 @@ CHECKS = Kind("checks", recorded=True)  # in its place, where there is no compen
 # those that follow; they are not said.
 SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.0218, 0.0166, 0.0099]).double()
 SPREAD = SPREAD.repeat_interleave(26)
-CODED = 208  # of these are said, in which all but a hundredth of a code's keyed part lies; up to version 5 all
 SHIFT = 0.06  # of the coordinates that no key changes, between an original and what was made of it
 LATENTS = 17  # that a compensation reaches
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
@@ -273,17 +272,18 @@ class IFADIT:
     def _in_numbers(self, hidden: Tensor, seen: Tensor, key: PayloadKey) -> Tensor:
         """A hidden code as the watermark says it: what of it the finished face does not show, encrypted."""
         shift = (hidden - self.embed(channel.without(seen)))[0, :KEPT] / SHIFT
-        keyed = hidden[0, KEPT : KEPT + CODED] / SPREAD[:CODED]
+        keyed = hidden[0, KEPT : KEPT + len(SPREAD)] / SPREAD
         keyed = keyed / keyed.square().mean().sqrt()
         return cipher.drop(torch.cat([shift, keyed]), key, "code")
 
     def _out_of_numbers(self, opening: Opening, key: PayloadKey, face: Tensor) -> Tensor:
         """The hidden code again, [1, 448]."""
-        coded = CODED if key.nonced else len(SPREAD)
-        values = cipher.lift(opening.values[: KEPT + coded], key, "code")
+        values = cipher.lift(opening.values[: KEPT + len(SPREAD)], key, "code")
         kept = self.embed(channel.without(face))[0, :KEPT] + SHIFT * values[:KEPT]
-        keyed = F.normalize(SPREAD[:coded] * values[KEPT:], dim=0) * (1 - kept.square().sum()).clamp_min(0.1).sqrt()
-        return F.normalize(F.pad(torch.cat([kept, keyed]), (0, self.flow.params.code - KEPT - coded))[None], dim=1)
+        keyed = F.normalize(SPREAD * values[KEPT:], dim=0) * (1 - kept.square().sum()).clamp_min(0.1).sqrt()
+        return F.normalize(
+            F.pad(torch.cat([kept, keyed]), (0, self.flow.params.code - KEPT - len(SPREAD)))[None], dim=1
+        )
 
     def _rest(
         self, meant: _Meant, shown: Tensor, face: Tensor, mask: Tensor, key: PayloadKey, record: bytes
@@ -389,7 +389,7 @@ class IFADIT:
     def heard(self, face: Tensor) -> list[channel.Reading]:
         """What the watermark of a finished face says in its channels: nonce and code, the compensation, twice the
         detail."""
-        counts = nonce.LENGTH + KEPT + CODED, COMPENSATION.length(LATENTS * COORDINATES)
+        counts = nonce.LENGTH + KEPT + len(SPREAD), COMPENSATION.length(LATENTS * COORDINATES)
         return channel.read(face.to(self.device), *counts, *pixel_residual.lengths())
 
     @torch.inference_mode()
