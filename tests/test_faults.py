@@ -808,7 +808,7 @@ def test_device_lost(refused, monkeypatch):
 
     put("a.png")
     monkeypatch.setattr("anonface.pipeline.Engine", Losing)
-    monkeypatch.setattr("anonface.pipeline.choose_device", torch.device)
+    monkeypatch.setattr("anonface.backends.device.choose_device", torch.device)
     refused(70, "a.png", "--device", "cuda:0", says="lost")
     assert devices == ["cuda:0"]
 

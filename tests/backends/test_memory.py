@@ -7,7 +7,7 @@ from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key
 
 
 def face_key(seed: int) -> FaceKey:
-    return Key.from_bytes(bytes([seed]) * 32).face(CONSISTENT_SALT, "ifadit", 0)
+    return Key.from_bytes(bytes([seed]) * 31 + b"\xff").face(CONSISTENT_SALT, "ifadit", 0)
 
 
 def test_a_meaning_is_of_one_face_and_key(monkeypatch):

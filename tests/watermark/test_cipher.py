@@ -10,7 +10,7 @@ from anonface.watermark import cipher
 
 
 def face_key(seed: int = 1, nonce: bytes = bytes(8)) -> PayloadKey:
-    return Key.from_bytes(bytes([seed]) * 32).face(CONSISTENT_SALT, "ifadit", 0).payload(nonce)
+    return Key.from_bytes(bytes([seed]) * 31 + b"\xff").face(CONSISTENT_SALT, "ifadit", 0).payload(nonce)
 
 
 def values(count: int = 300, seed: int = 1) -> torch.Tensor:

@@ -13,7 +13,7 @@ RECORDED = Kind("compensation", 0.5, 0.25, recorded=True)
 
 
 def face_key(seed: int, nonce: bytes = bytes(8)) -> PayloadKey:
-    return Key.from_bytes(bytes([seed]) * 32).face(CONSISTENT_SALT, "ifadit", 0).payload(nonce)
+    return Key.from_bytes(bytes([seed]) * 31 + b"\xff").face(CONSISTENT_SALT, "ifadit", 0).payload(nonce)
 
 
 def numbers(size: float) -> torch.Tensor:

@@ -58,7 +58,7 @@ CPU = torch.device("cpu")
 
 
 def face_key(seed: int = 1) -> FaceKey:
-    return Key.from_bytes(bytes([seed]) * 32).face(CONSISTENT_SALT, "diffusion", 0)
+    return Key.from_bytes(bytes([seed]) * 31 + b"\xff").face(CONSISTENT_SALT, "diffusion", 0)
 
 
 def write_json(file: Path, content: object) -> None:
