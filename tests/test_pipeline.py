@@ -6,11 +6,13 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from anonface import sealing
 from anonface.container import decode, encode
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.faces import align
+from anonface.faces.detect import build_detector
 from anonface.keys import Key
 from anonface.pipeline import Engine, _face_in, choose_device
 
@@ -185,6 +187,106 @@ def test_a_box_over_a_detected_face_takes_its_place(engine, photo):
     named = engine._locate(photo, [(x + 3, y - 2, w, h)])
     assert [face.box for face in named] == [(x + 3, y - 2, w, h)]
     assert len(engine._locate(photo, [(x + 2 * w, y, w, h)])) == 2
+
+
+class Inverting:
+    """A quick backend: faces become their negatives."""
+
+    name, resolutions, rim = "inverting", (256,), "none"
+    exact, together, anchored, outlined, lit = True, True, False, False, True
+
+    def parameters(self):
+        return {}
+
+    def digest(self):
+        return bytes(32)
+
+    def anonymize(self, faces, masks, keys):
+        return -faces
+
+    def visible(self, masks):
+        return masks
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """The real detector, landmarks and parser around that backend."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("anonface.pipeline.build", lambda name, device, settings: Inverting())
+        return Engine(device="cpu")
+
+
+def example(name: str) -> Image.Image:
+    """Somebody who does not exist."""
+    return Image.open(Path(__file__).parents[1] / "examples" / name)
+
+
+def front() -> tuple[Image.Image, list[tuple[int, int, int, int]]]:
+    """A woman's picture before a man's cheek, and where both faces' middles are."""
+    photo = Image.new("RGB", (800, 700))
+    photo.paste(example("large.jpg").resize((640, 640)), (80, 30))
+    photo.paste(example("evening.jpg").crop((120, 130, 520, 600)).resize((100, 118)), (455, 377))
+    return photo, [(300, 260, 400, 360), (485, 410, 530, 470)]
+
+
+def side() -> tuple[Image.Image, list[tuple[int, int, int, int]]]:
+    """A man who hides half of a woman's face."""
+    photo = Image.new("RGB", (800, 600))
+    photo.paste(example("evening.jpg").resize((400, 400)).crop((95, 75, 377, 400)), (100, 150))
+    photo.paste(example("large.jpg").resize((400, 400)).crop((94, 66, 372, 430)), (220, 160))
+    return photo, [(150, 220, 215, 380), (260, 260, 350, 380)]
+
+
+@pytest.mark.parametrize("scene", [front, side])
+def test_overlapping_faces_are_both_changed_and_sealed(quick, scene):
+    picture, places = scene()
+    photo = np.asarray(picture)
+    result = quick.anonymize(photo, KEY)
+    assert len(result.faces) >= 2
+    for left, top, right, bottom in places:
+        part = (slice(top, bottom), slice(left, right))
+        assert (result.pixels[part] != photo[part]).any(2).mean() > 0.75
+    contents = sealing.of_pixels(result.header, photo, result.pixels, None)
+    assert np.array_equal(sealing.mended(result.header, contents, result.pixels, None), photo)
+
+
+def test_a_close_up_beyond_the_frame_is_covered_whole(quick):
+    photo = np.asarray(example("evening.jpg").crop((151, 178, 520, 547)).resize((1200, 1200)))
+    result = quick.anonymize(photo, KEY)
+    changed = (result.pixels != photo).any(2)
+    for left, top, right, bottom in ((130, 310, 380, 480), (680, 300, 980, 470), (300, 820, 800, 1060)):
+        assert changed[top:bottom, left:right].mean() > 0.98  # eyes, mouth
+
+
+def test_a_box_does_not_take_the_place_of_another_face_beside_it(quick):
+    photo = np.asarray(side()[0])
+    woman, man = (face.box for face in sorted(quick._locate(photo, ()), key=lambda face: face.box[0])[:2])
+    located = quick._locate(photo, [woman])
+    assert any(np.allclose(face.box, man) for face in located)
+    assert any(np.allclose(face.box, woman) for face in located)
+
+
+def test_what_is_seen_in_the_finished_photo_is_covered_and_said(quick, monkeypatch):
+    photo = np.asarray(front()[0])
+    first = quick.detector.detect(photo)
+    large = max(first, key=lambda face: face.box[2])
+
+    class Forgetful:
+        """Overlooks the small face at first."""
+
+        looks = 0
+
+        def detect(self, rgb):
+            self.looks += 1
+            return [large] if self.looks == 1 else build_detector().detect(rgb)
+
+    monkeypatch.setattr(quick, "detector", Forgetful())
+    result = quick.anonymize(photo, KEY)
+    assert (result.pixels[410:470, 485:530] != photo[410:470, 485:530]).any(2).mean() > 0.9
+    assert result.faces[-1].kind == "mosaic" and "finished photo" in result.faces[-1].reason
+    assert "finished photo" in result.notes[-1] and result.header.faces[-1].kind == "mosaic"
+    contents = sealing.of_pixels(result.header, photo, result.pixels, None)
+    assert np.array_equal(sealing.mended(result.header, contents, result.pixels, None), photo)
 
 
 @pytest.fixture(scope="module")
