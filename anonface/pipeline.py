@@ -20,7 +20,7 @@ from anonface.errors import ContainerError, LimitError, NoFaceError, UsageError
 from anonface.faces import align, blend, matching, outline, parse
 from anonface.faces.detect import Face, build_detector, same_face
 from anonface.faces.second_look import Cover, look_again
-from anonface.record.anf1 import NONCES, FaceEntry, FaceReport, Header, binding, damaged
+from anonface.record.anf1 import NONCES, ORIGINAL, FaceEntry, FaceReport, Header, binding, damaged
 from anonface.watermark import registration as anchor
 
 Pixels = NDArray[np.uint8]
@@ -211,7 +211,7 @@ class Engine:
         notes = (*notes, *seen)
         header = Header(
             backend=self.backend.name,
-            parameters={**self.backend.parameters(), "parser": self.parser, **outlines, **self._nonced(nonces)},
+            parameters={**self.backend.parameters(), "parser": self.parser, **outlines, **self._nonced(nonces, sealed)},
             flow_salt=salt,
             consistent=consistent,
             kdf=kdf,
@@ -222,7 +222,7 @@ class Engine:
                 for f in located
             ),
         )
-        record = _binding(header, sealed)
+        record = _binding(header)
         for face_key in keys:  # known only now: the second look may cover more
             face_key.record = record
         quads = [cut.quad for cut in cuts]
@@ -270,7 +270,7 @@ class Engine:
         synth = [face for i, face in enumerate(found) if face.obstacle is None and i not in kept]
         nonces = _nonces(header, len(synth)) if header else [face.nonce or None for face in synth]
         marks = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
-        keys = _under(backend, marks, nonces, _binding(header, header.tier != "none") if header else b"")
+        keys = _under(backend, marks, nonces, _binding(header) if header else b"")
         if backend.outlined:
             said = header.parameters if header else {}
             cuts = [self._outlined(pixels, face.quad, _said(said, i)) for i, face in enumerate(synth)]
@@ -287,10 +287,12 @@ class Engine:
             notes = (*notes, *_vouched(header, cuts, keys, nonces, backend))
         return Recovered(result, header.reports() if header else _report(found, kept), notes=notes)
 
-    def _nonced(self, nonces: Sequence[bytes]) -> dict[str, Parameter]:
-        """What the record says of the faces' nonces, if the backend has any use for them."""
+    def _nonced(self, nonces: Sequence[bytes], sealed: bool) -> dict[str, Parameter]:
+        """What the record says of the faces' nonces and of a sealed original, if the backend has any use for that."""
         used = isinstance(self.backend, Saying) or _renews(self.backend)
-        return {NONCES: " ".join(nonce.hex() for nonce in nonces)} if used else {}
+        if not used:
+            return {}
+        return {NONCES: " ".join(nonce.hex() for nonce in nonces), **({ORIGINAL: True} if sealed else {})}
 
     def _anchored(self, pixels: Pixels, key: Key | PhotoKey) -> list[_Located]:
         """The faces that were replaced, where their anchors say, whether or not a detector sees faces."""
@@ -321,7 +323,7 @@ class Engine:
                 f"the photo is {width}x{height} px, its record says {w}x{h}",
                 "it was resized or cropped; a photo made with --stateless can be recovered with --stateless",
             )
-        parameters = {k: v for k, v in header.parameters.items() if not k.startswith((OUTLINE, NONCES))}
+        parameters = {k: v for k, v in header.parameters.items() if not k.startswith((OUTLINE, NONCES, ORIGINAL))}
         parser = str(parameters.pop("parser", self.parser))
         if self.refine is not None:
             parameters["refine"] = self.refine
@@ -517,9 +519,9 @@ def _under(backend: Backend, marks: Sequence[FaceKey], nonces: Sequence[bytes | 
     return [mark.of_face(nonce, record) for mark, nonce in zip(marks, nonces, strict=True)]
 
 
-def _binding(header: Header, sealed: bool) -> bytes:
+def _binding(header: Header) -> bytes:
     try:
-        return binding(header, sealed)
+        return binding(header)
     except LimitError:  # so many faces that no record can be written; there may be no need of one
         return b""
 

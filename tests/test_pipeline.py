@@ -1,5 +1,6 @@
 """One photo in memory, on real detector, landmarks and networks."""
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,13 +8,15 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from anonface.crypto.keys import Argon2, FaceKey, Key
+from anonface.crypto.keys import Argon2, Key
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.faces import align
+from anonface.faces.detect import build_detector
 from anonface.pipeline import Engine, _face_in, choose_device
 from anonface.record import sealing
-from anonface.record.anf1 import Seal, decode, encode
+from anonface.record.anf1 import Header, Seal, decode, encode
 
 KEY, OTHER = (Key.from_bytes(bytes([i]) * 32) for i in (1, 2))
 
@@ -120,55 +123,62 @@ def test_every_photo_has_its_salt_unless_consistent(engine, photo, anonymized):
     assert not np.array_equal(again.pixels, anonymized.pixels)
 
 
-def test_consistent_photos_show_the_same_person_and_say_it_under_nonces_of_their_own(engine, photo, monkeypatch):
-    first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
+@pytest.fixture(scope="module")
+def unrefined(engine):
+    """The same engine without refinement."""
+    other = copy.copy(engine)
+    other.backend, other.refine = engine.backend.under({"refine": 0}), None
+    return other
+
+
+@pytest.fixture(scope="module")
+def sealed(unrefined, photo):
+    """A photo into whose record an original is going to be sealed."""
+    return unrefined.anonymize(photo, KEY, sealed=True)
+
+
+def test_consistent_photos_show_the_same_person_and_say_it_under_nonces_of_their_own(unrefined, photo, monkeypatch):
+    first, second = (unrefined.anonymize(photo, KEY, consistent=True) for _ in range(2))
     apart = np.abs(first.pixels.astype(int) - second.pixels)
     assert first.header.parameters["nonces"] != second.header.parameters["nonces"] and apart.any() and apart.mean() < 1
     monkeypatch.setattr("anonface.pipeline.fresh_nonce", lambda: bytes(8))
-    first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
+    first, second = (unrefined.anonymize(photo, KEY, consistent=True) for _ in range(2))
     assert np.array_equal(first.pixels, second.pixels)
 
 
-def test_a_record_that_was_changed_is_known_to_the_key_and_to_it_alone(engine, anonymized):
+def test_a_record_that_was_changed_is_known_to_the_key_and_to_it_alone(unrefined, sealed):
     """A seal that was taken away, above all. Under another key nothing is said: nobody is to see that it was wrong."""
-    header = anonymized.header
-    seal = Seal("file", bytes(16), bytes(32))
-    for changed in (replace(header, seal=seal), replace(header, parameters={**header.parameters, "parser": "bisenet"})):
+    header, seal = sealed.header, Seal("file", bytes(16), bytes(32))
+    assert header.parameters["sealed"] is True
+    bare = {name: value for name, value in header.parameters.items() if name != "sealed"}
+    for forged in (replace(header, parameters=bare), replace(header, parameters={**header.parameters, "free": "age"})):
         with pytest.raises(ContainerError, match="record was changed since the photo was made"):
-            engine.recover(anonymized.pixels, KEY, replace(changed, parameters=header.parameters | {"refine": 2}))
-        assert engine.recover(anonymized.pixels, OTHER, replace(header, seal=seal)).notes == ()
+            unrefined.recover(sealed.pixels, KEY, forged)
+    assert unrefined.recover(sealed.pixels, OTHER, replace(header, parameters=bare)).notes == ()
+    assert unrefined.recover(sealed.pixels, KEY, header).notes == ()  # what a call returned is as it was made
     kdf = Argon2(bytes(16), 64, 1, 1)  # rekeying changes these, and vouches for them by the seal
-    assert engine.recover(anonymized.pixels, KEY, replace(header, kdf=kdf, producer="9.9")).notes == ()
+    assert unrefined.recover(sealed.pixels, KEY, replace(header, kdf=kdf, seal=seal, producer="9.9")).notes == ()
 
 
-def test_a_record_of_another_photo_is_refused_under_any_key(engine, photo, anonymized):
-    foreign = replace(anonymized.header, parameters={**anonymized.header.parameters, "nonces": "12345678" * 2})
+def test_a_record_of_another_photo_is_refused_under_any_key(unrefined, photo, sealed):
+    def saying(nonces: str) -> Header:
+        return replace(sealed.header, parameters={**sealed.header.parameters, "nonces": nonces})
+
     for key in (KEY, OTHER):
         with pytest.raises(ContainerError, match="does not belong to this picture"):
-            engine.recover(anonymized.pixels, key, foreign)
-    assert "no watermark was read" in engine.recover(photo, KEY, anonymized.header).notes[0]
+            unrefined.recover(sealed.pixels, key, saying("12345678" * 2))
+    assert "no watermark was read" in unrefined.recover(photo, KEY, sealed.header).notes[0]
     for nonces in ("", "xy", "1234", "12345678" * 2 + " " + "12345678" * 2):
-        broken = replace(anonymized.header, parameters={**anonymized.header.parameters, "nonces": nonces})
         with pytest.raises(ContainerError, match="damaged"):
-            engine.recover(anonymized.pixels, KEY, broken)
+            unrefined.recover(sealed.pixels, KEY, saying(nonces))
 
 
-def test_a_photo_that_watermark_5_made_comes_back(engine, photo, monkeypatch):
-    """Its key is the salt's own, its checks ones, its record without nonces."""
-    from anonface.backends.ifadit import backend as ifadit
-    from anonface.watermark import nonce, payload
-
-    monkeypatch.setattr(FaceKey, "payload", lambda key, drawn: key.payload_of_version_5())
-    monkeypatch.setattr(nonce, "numbers", lambda drawn: torch.zeros(0))
-    monkeypatch.setattr(ifadit, "COMPENSATION", payload.Kind("compensation", 0.5, 0.25))
-    made = engine.anonymize(photo, KEY)
-    monkeypatch.undo()
-    parameters = {name: value for name, value in made.header.parameters.items() if name != "nonces"}
-    header = replace(made.header, parameters=parameters, weights_digest=engine.backend.digest_of_version_5())
-    back = engine.recover(made.pixels, KEY, header)
-    changed = (made.pixels != photo).any(2)
-    hidden, left = (np.abs(x[changed].astype(float) - photo[changed]).mean() for x in (made.pixels, back.pixels))
-    assert left < 0.6 * hidden and back.notes[0].startswith("an earlier version made it")
+def test_records_of_version_5_fit(unrefined, sealed):
+    parameters = {name: value for name, value in sealed.header.parameters.items() if name not in ("nonces", "sealed")}
+    early = replace(sealed.header, parameters=parameters, weights_digest=unrefined.backend.digest_of_version_5())
+    assert unrefined._fitting(early, sealed.pixels)[0].parameters() == {"refine": 0}
+    with pytest.raises(ContainerError, match="record was changed"):  # these pixels are of today
+        unrefined.recover(sealed.pixels, KEY, early)
 
 
 def test_recovery_runs_with_and_without_a_header(engine, photo, anonymized):
@@ -238,6 +248,106 @@ def test_a_box_over_a_detected_face_takes_its_place(engine, photo):
     named = engine._locate(photo, [(x + 3, y - 2, w, h)])
     assert [face.box for face in named] == [(x + 3, y - 2, w, h)]
     assert len(engine._locate(photo, [(x + 2 * w, y, w, h)])) == 2
+
+
+class Inverting:
+    """A unrefined backend: faces become their negatives."""
+
+    name, resolutions, rim = "inverting", (256,), "none"
+    exact, together, anchored, outlined, lit = True, True, False, False, True
+
+    def parameters(self):
+        return {}
+
+    def digest(self):
+        return bytes(32)
+
+    def anonymize(self, faces, masks, keys):
+        return -faces
+
+    def visible(self, masks):
+        return masks
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """The real detector, landmarks and parser around that backend."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("anonface.pipeline.build", lambda name, device, settings: Inverting())
+        return Engine(device="cpu")
+
+
+def example(name: str) -> Image.Image:
+    """Somebody who does not exist."""
+    return Image.open(Path(__file__).parents[1] / "examples" / name)
+
+
+def front() -> tuple[Image.Image, list[tuple[int, int, int, int]]]:
+    """A woman's picture before a man's cheek, and where both faces' middles are."""
+    photo = Image.new("RGB", (800, 700))
+    photo.paste(example("large.jpg").resize((640, 640)), (80, 30))
+    photo.paste(example("evening.jpg").crop((120, 130, 520, 600)).resize((100, 118)), (455, 377))
+    return photo, [(300, 260, 400, 360), (485, 410, 530, 470)]
+
+
+def side() -> tuple[Image.Image, list[tuple[int, int, int, int]]]:
+    """A man who hides half of a woman's face."""
+    photo = Image.new("RGB", (800, 600))
+    photo.paste(example("evening.jpg").resize((400, 400)).crop((95, 75, 377, 400)), (100, 150))
+    photo.paste(example("large.jpg").resize((400, 400)).crop((94, 66, 372, 430)), (220, 160))
+    return photo, [(150, 220, 215, 380), (260, 260, 350, 380)]
+
+
+@pytest.mark.parametrize("scene", [front, side])
+def test_overlapping_faces_are_both_changed_and_sealed(quick, scene):
+    picture, places = scene()
+    photo = np.asarray(picture)
+    result = quick.anonymize(photo, KEY)
+    assert len(result.faces) >= 2
+    for left, top, right, bottom in places:
+        part = (slice(top, bottom), slice(left, right))
+        assert (result.pixels[part] != photo[part]).any(2).mean() > 0.75
+    contents = sealing.of_pixels(result.header, photo, result.pixels, None)
+    assert np.array_equal(sealing.mended(result.header, contents, result.pixels, None), photo)
+
+
+def test_a_close_up_beyond_the_frame_is_covered_whole(quick):
+    photo = np.asarray(example("evening.jpg").crop((151, 178, 520, 547)).resize((1200, 1200)))
+    result = quick.anonymize(photo, KEY)
+    changed = (result.pixels != photo).any(2)
+    for left, top, right, bottom in ((130, 310, 380, 480), (680, 300, 980, 470), (300, 820, 800, 1060)):
+        assert changed[top:bottom, left:right].mean() > 0.98  # eyes, mouth
+
+
+def test_a_box_does_not_take_the_place_of_another_face_beside_it(quick):
+    photo = np.asarray(side()[0])
+    woman, man = (face.box for face in sorted(quick._locate(photo, ()), key=lambda face: face.box[0])[:2])
+    located = quick._locate(photo, [woman])
+    assert any(np.allclose(face.box, man) for face in located)
+    assert any(np.allclose(face.box, woman) for face in located)
+
+
+def test_what_is_seen_in_the_finished_photo_is_covered_and_said(quick, monkeypatch):
+    photo = np.asarray(front()[0])
+    first = quick.detector.detect(photo)
+    large = max(first, key=lambda face: face.box[2])
+
+    class Forgetful:
+        """Overlooks the small face at first."""
+
+        looks = 0
+
+        def detect(self, rgb):
+            self.looks += 1
+            return [large] if self.looks == 1 else build_detector().detect(rgb)
+
+    monkeypatch.setattr(quick, "detector", Forgetful())
+    result = quick.anonymize(photo, KEY)
+    assert (result.pixels[410:470, 485:530] != photo[410:470, 485:530]).any(2).mean() > 0.9
+    assert result.faces[-1].kind == "mosaic" and "finished photo" in result.faces[-1].reason
+    assert "finished photo" in result.notes[-1] and result.header.faces[-1].kind == "mosaic"
+    contents = sealing.of_pixels(result.header, photo, result.pixels, None)
+    assert np.array_equal(sealing.mended(result.header, contents, result.pixels, None), photo)
 
 
 @pytest.fixture(scope="module")

@@ -251,6 +251,10 @@ class Recovering:
         data = read_source(source)
         record = read_record(called, data, sidecar)
         header = anf1.decode(record)
+        if header.parameters.get(anf1.ORIGINAL) and header.tier == "none":
+            raise ContainerError(
+                "an original was sealed into this record, and somebody has taken it away", "use an intact copy"
+            )
         contents = NOTHING
         verified: Verified = "yes" if header.seal else "unknown"
         try:

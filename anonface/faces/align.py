@@ -65,6 +65,7 @@ COVER_WIDTH, COVER_HEIGHT, COVER_RISE = 1.5, 1.5, 0.04  # of the ellipse that hi
 ARCFACE_POINTS = np.array(
     [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
 )
+BESIDE = 0.3  # of a named box: how far from where they are expected landmarks may lie in the mean
 # Where the five points lie in an upright frontal face's box, as shares of its width and height.
 BOX_POINTS = np.array([[0.31, 0.41], [0.69, 0.41], [0.50, 0.59], [0.34, 0.77], [0.66, 0.77]])
 
@@ -272,7 +273,8 @@ def box_face(rgb: Pixels, box: tuple[float, float, float, float]) -> Face:
         box: ``(x, y, w, h)`` in photo coordinates, from the forehead to the chin of a more or less upright face.
 
     Returns:
-        A face whose five points were found inside the box by the landmark network.
+        A face whose five points were found inside the box by the landmark network, or are where a face in such a box
+        has them if it found those of a face beside it.
 
     Raises:
         UsageError: the box is empty or its middle lies outside the photo.
@@ -282,7 +284,9 @@ def box_face(rgb: Pixels, box: tuple[float, float, float, float]) -> Face:
     if not (w > 0 and h > 0 and inside and all(map(math.isfinite, box))):
         raise UsageError(f"box {box} does not lie in the photo", "give x,y,w,h in pixels, w and h above 0")
     guess = Face(box, BOX_POINTS * (w, h) + (x, y), 1.0)
-    return Face(box, five_points(mesh468(rgb, guess)), 1.0)
+    points = five_points(mesh468(rgb, guess))
+    beside = np.abs(points.mean(0) - guess.points.mean(0)) > BESIDE * np.array([w, h])
+    return guess if beside.any() else Face(box, points, 1.0)  # the landmarks of a face beside it are not its own
 
 
 def head_pose(mesh: Points) -> Pose:

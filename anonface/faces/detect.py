@@ -82,11 +82,11 @@ def reading_order(faces: list[Face]) -> list[Face]:
 
 
 def _spans(start: int, stop: int) -> list[tuple[int, int]]:
-    """Cover ``range(start, stop)`` by evenly spread spans of at most TILE that share at least TILE_OVERLAP."""
-    if stop - start <= TILE:
-        return [(start, stop)]
-    count = math.ceil((stop - start - TILE_OVERLAP) / (TILE - TILE_OVERLAP))
-    return [(int(first), int(first) + TILE) for first in np.linspace(start, stop - TILE, count).round()]
+    """Cover ``range(start, stop)`` by spans of one length, TILE at most, that share at least TILE_OVERLAP."""
+    length = stop - start
+    count = max(1, math.ceil((length - TILE_OVERLAP) / (TILE - TILE_OVERLAP)))
+    size = math.ceil((length + (count - 1) * TILE_OVERLAP) / count)
+    return [(int(first), int(first) + size) for first in np.linspace(start, stop - size, count).round()]
 
 
 def _scales(side: int) -> list[float]:

@@ -27,6 +27,7 @@ DIGEST_BYTES = 32
 GRID = 16  # quads lie on a grid of 1/GRID px
 KINDS = ("synth", "mosaic")  # in the order of their codes
 NONCES = "nonces"  # the parameter that holds the nonces of the faces' payloads, since version 6 of the watermark
+ORIGINAL = "sealed"  # the parameter that is true where an original was sealed into the record when it was made
 MARKED = ("ifadit", "diffusion", "dbaf", "hford")  # the backends whose new faces say something under the key
 CONSISTENT, STRETCHED, SEALED = 1, 2, 4  # flags
 
@@ -231,15 +232,15 @@ def bound(header: Header) -> bytes:
     return MAGIC + struct.pack(">BI", VERSION, size) + body
 
 
-def binding(header: Header, sealed: bool) -> bytes:
+def binding(header: Header) -> bytes:
     """SHA-256 over what a record says that its photo's faces vouch for, under the key (docs/format.md): all but the
-    producer, the passphrase's costs and the seal itself, of which it counts whether an original is sealed.
+    producer, the passphrase's costs and the seal itself.
 
     Raises:
         LimitError, ValueError: as :func:`encode`.
     """
     said = bound(replace(header, producer="-", kdf=None, seal=None))
-    return hashlib.sha256(b"anonface/v1 record\0" + bytes([sealed]) + said).digest()
+    return hashlib.sha256(b"anonface/v1 record\0" + said).digest()
 
 
 def exposed(header: Header) -> bool:

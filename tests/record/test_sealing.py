@@ -324,6 +324,19 @@ def test_a_sidecar_of_another_photo_is_refused(size):
     assert recover("record.anf", KEY, sidecar="record.anf", engine=None).original == original
 
 
+@pytest.mark.parametrize("place", ["inside", "beside"])
+def test_a_seal_that_was_taken_away_is_missed(place):
+    """By whoever did not hide that there was one; whoever did is told by the faces (tests/test_pipeline.py)."""
+    _, hidden = put(sidecar="record.anf")
+    header = decode(Path("record.anf").read_bytes())
+    bare = encode(replace(header, parameters={**header.parameters, "sealed": True}, seal=None))
+    Path("bare.png").write_bytes(carriers.embed(hidden, bare))
+    Path("bare.anf").write_bytes(bare)
+    with pytest.raises(ContainerError, match="somebody has taken it away"):
+        recover("bare.png", KEY, "never.png", sidecar="bare.anf" if place == "beside" else None, engine=FakeEngine)
+    assert not Path("never.png").exists()
+
+
 def test_a_picture_is_known_again_after_a_resize():
     rng = np.random.default_rng(1)
     smooth = np.asarray(Image.fromarray(rng.integers(0, 256, (9, 12, 3), np.uint8)).resize((160, 120)))

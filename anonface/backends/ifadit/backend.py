@@ -4,10 +4,10 @@
     recover     w = M(T^-1(C(E_ID(X'')), s), E_Attr(X''))    (equation 10)
 
 with three additions. The hidden code casts a person whom the generator can draw (``persona.py``), and latent
-refinement fits that person into the photo (``refine.py``). The finished photo says the hidden code, what has to be
-added to M's latents for them to draw the original (``compensate.py``), and what they still leave open (``detail.py``),
-encrypted (``watermark.cipher``) in a watermark (``watermark.channel``). Where that cannot be read any more, recovery rests on the
-face alone, as in the paper. The flow runs in float64 on the CPU: its inverse is the same on every machine.
+refinement fits that person into the photo (``refinement.py``). The finished photo holds the hidden code, what has to be
+added to M's latents for them to draw the original (``latent_residual.py``), and what they still leave open
+(``watermark.pixel_residual``), encrypted in a watermark (``watermark.channel``). Where that cannot be read, recovery
+rests on the face alone, as in the paper. The flow runs in float64 on the CPU: its inverse is the same on every machine.
 """
 
 from __future__ import annotations

@@ -136,6 +136,19 @@ def test_what_a_recovery_needs_is_found_in_enough_steps_where_any_are_taken(back
     assert steps == [0, FOUND_IN, FOUND_IN, 13, 26]
 
 
+def test_faces_that_watermark_5_made_come_back(backend, faces, masks, monkeypatch):
+    """Their key is the salt's own, and no nonce stands before the code."""
+    quick, key = backend.under({"refine": 0}), face_keys(1)[0]
+    monkeypatch.setattr(FaceKey, "payload", lambda key, nonce: key.payload_of_version_5())
+    monkeypatch.setattr("anonface.watermark.nonce.numbers", lambda nonce: torch.zeros(0))
+    monkeypatch.setattr(IFADIT, "_rest", lambda *_: ())
+    finished = marked(quick, faces[:1], masks[:1], key)
+    monkeypatch.undo()
+    assert float(quick.lead(finished, key)[0] @ quick.embed(faces[:1])[0]) > 0.97
+    quick.recover(finished, masks[:1], [key])
+    assert quick.checked(finished, key).nonce is None and quick.digest_of_version_5() != quick.digest()
+
+
 def test_without_refinement_it_says_the_code_and_checks_alone(backend, faces, masks):
     quick, key = backend.under({"refine": 0}), face_keys(1)[0]
     finished = marked(quick, faces[:1], masks[:1], key)
