@@ -43,9 +43,7 @@ ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73
 UNANCHORED = "no face bears this key's mark of backend {!r}: key or --backend is another's, or it was saved again since"
 FOREIGN = "the record does not belong to this picture: its faces were made at another time, for another photo"
 CHANGED = "the record was changed since the photo was made: key and picture fit, but not what it says"
-UNREAD = (
-    "no watermark was read where the record says faces are: the picture was changed much, or it is another's record"
-)
+UNREAD = "no watermark was read where the record has faces: the picture was changed much, or the record is another's"
 EARLIER = "an earlier version made it: nothing can tell whether its record was changed, or a seal removed"
 SAME_FACE = 0.25  # of its quad's side: how far the corners of a face may be found from where it was put
 ONE_PLACE = 0.08  # of their quads' sides: how far the corners of two faces lie apart that are one
