@@ -69,7 +69,7 @@ def anonymize(
         seal: what is stored, encrypted: the whole original "file" (the default), the "face" pixels alone, or "none".
             Of an array or a PIL image, which are no files, the face pixels.
         consistent: the same person becomes the same other person in every photo under this key.
-        stateless: write no record, so that pixels and key alone lead back; implies ``consistent``.
+        stateless: write no record, so that pixels and key alone recover; implies ``consistent``.
         boxes: (x, y, w, h) in pixels of faces that the detector misses.
         kdf: how ``key`` was stretched from a passphrase, when it was; goes into the record.
         faces: "all", "largest", or the numbers of those to change, counted from 0, from top-left to bottom-right.
@@ -149,7 +149,7 @@ def recover(
         engine: an engine, or what gives that of a record's backend when the networks are needed.
         header: what :func:`anonymize` returned. Pixels without one are recovered by themselves and the key alone.
         sidecar: the file that holds the record of a photo file: a sidecar, or an image.
-        unsealed: let the networks lead back, whatever is sealed. Where nothing is, a wrong key leads to some other
+        unsealed: recover by the networks, whatever is sealed. Where nothing is, a wrong key leads to some other
             plausible person, and nobody can tell.
         decoy: under a wrong key, let the networks make of it what they can.
         stateless: recover a photo file from pixels and key alone, whatever record it carries.

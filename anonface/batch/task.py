@@ -222,7 +222,7 @@ class Anonymizing:
 
 @dataclass(frozen=True)
 class Recovering:
-    """How photos are led back; the fields are as in :func:`recover`.
+    """How photos are recovered; the fields are as in :func:`recover`.
 
     ``spared`` are files that no original may take the name of, under whatever suffix it brings, and no decoy.
     """
@@ -389,7 +389,7 @@ def _same_format(suffix: str) -> str:
 
 @dataclass(frozen=True)
 class Recovered:
-    """A photo led back.
+    """A recovered photo.
 
     Args:
         tier: what brought it back: the sealed "file", the sealed "face" pixels, or the networks ("none").
@@ -462,7 +462,7 @@ def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int, keep_met
 
 
 def write_files(files: Sequence[tuple[Path, Content]], overwrite: bool) -> None:
-    """Write a photo's files, the record before the photo: without its record it could never be led back.
+    """Write a photo's files, the record before the photo: without its record it could never be recovered.
 
     Raises:
         OutputError: one cannot be written; none is there then.

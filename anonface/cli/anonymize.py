@@ -191,7 +191,7 @@ def recover(
     ] = False,
     sidecar: RecordsBeside = None,
     seal: Annotated[
-        Literal["best", "none"], typer.Option(help="none: let the networks lead back, whatever is sealed.")
+        Literal["best", "none"], typer.Option(help="none: recover by the networks, whatever is sealed.")
     ] = "best",
     decoy: Annotated[
         bool, typer.Option("--decoy", help="Under a wrong key, write the face that it leads to; exit 7 all the same.")

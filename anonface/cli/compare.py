@@ -149,7 +149,7 @@ def _backends_beside(settings: EngineSettings, rivals: str | None) -> dict[str, 
     others: dict[str, LazyEngine] = {}
     for name, folder in chosen(rivals, list(BACKENDS)).items():
         if name not in BACKENDS:
-            raise UsageError(f"{name} leads nobody back", "`anonface evaluate --beside` takes it")
+            raise UsageError(f"{name} recovers nobody", "`anonface evaluate --beside` takes it")
         if name != settings.backend:
             own: Own = {"model": folder} if folder else {}
             others[name] = LazyEngine(replace(settings, backend=name, refine=None, own=own), told=True)

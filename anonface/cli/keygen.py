@@ -25,4 +25,4 @@ def keygen(
     refuse_conflicts(KeySource(None, passphrase_file, False).files(), [Output(file, "the key file")])
     secret = read_passphrase(passphrase_file, twice=True) if passphrase or passphrase_file else None
     write_key_file(file, Key.generate(), secret, weak_passphrase)
-    say(f"anonface: made {file}; without it no photo made under it leads back")
+    say(f"anonface: made {file}; without it no photo made under it can be recovered")

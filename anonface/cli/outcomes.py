@@ -32,14 +32,14 @@ def outcome_line(outcome: Outcome) -> str:
 def _fates(outcome: Outcome) -> list[tuple[str, str]]:
     """What became of each face, and why. A record names the changed ones alone, so a recovery tells of no others."""
     if outcome.job.direction == "recover" and outcome.tier in ("file", "face"):
-        return [("led back", "")] * len(outcome.faces)  # what a mosaic covered too
+        return [("recovered", "")] * len(outcome.faces)  # what a mosaic covered too
     words = _FATES[outcome.job.direction]
     return [(words[face.kind], face.reason) for face in outcome.faces]
 
 
 _FATES = {
     "anonymize": {"synth": "replaced", "mosaic": "covered by a mosaic", "kept": "left unchanged"},
-    "recover": {"synth": "rendered anew", "mosaic": "not led back", "kept": "left unchanged"},
+    "recover": {"synth": "rendered anew", "mosaic": "not recovered", "kept": "left unchanged"},
 }
 
 
@@ -66,8 +66,8 @@ _TIERS = {
     "recover": {
         "file": "the original file",
         "face": "the original pixels",
-        "none": "as the networks lead back",
-        "stateless": "as the networks lead back",
+        "none": "as the networks recover",
+        "stateless": "as the networks recover",
     },
 }
 

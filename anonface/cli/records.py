@@ -48,7 +48,7 @@ def strip(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the photo without its record, every pixel as it is. That copy leads back to nobody's original."""
+    """Write the photo without its record, every pixel as it is. Nobody can recover an original from that copy."""
     from anonface.api import strip as strip_photo
     from anonface.images.paths import Input, Output, refuse_conflicts
 
@@ -62,7 +62,7 @@ def strip(
 
 def rekey(
     file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo, or a sidecar.")],
-    new_key_file: Annotated[Path, typer.Option(readable=False, help="The key file that shall lead back from now on.")],
+    new_key_file: Annotated[Path, typer.Option(readable=False, help="The key file that recovers from now on.")],
     old_key_file: Annotated[
         Path | None, typer.Option(readable=False, help="The key file that does so now. Without one, a passphrase.")
     ] = None,
@@ -96,7 +96,7 @@ def rekey(
     if verified == "unknown":
         say(f"anonface: warning: nothing is sealed in {str(file)!r}, so the old key could not be checked")
         say(
-            f"anonface: if it is the right one, {str(target)!r} leads back under the new key: recover it and look; "
+            f"anonface: if it is the right one, {str(target)!r} is recovered under the new key: try it; "
             f"keep {str(file)!r} until then"
         )
     else:

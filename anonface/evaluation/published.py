@@ -29,7 +29,7 @@ class Published:
     Attributes:
         method: what was measured.
         what: the measure.
-        hidden, back: as printed, of the anonymized faces and of those led back with the right key; "" where there is
+        hidden, back: as printed, of the anonymized faces and of those recovered with the right key; "" where there is
             none.
         on: the photos, and how many where the paper says so.
         judge: the recognizer or detector, with its threshold.
@@ -49,7 +49,7 @@ class Published:
 
 COMMON = (
     "Square crops (256 px, where a paper says it) that hold one aligned face; no paper says that the "
-    "anonymized picture went through an 8-bit file before it was led back; pictures are compared whole, with a "
+    "anonymized picture went through an 8-bit file before it was recovered; pictures are compared whole, with a "
     "background that was never changed, where this evaluation compares the face alone; recognizers are others, at "
     "thresholds of their own."
 )

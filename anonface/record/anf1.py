@@ -1,7 +1,7 @@
 """The record ANF1 that an anonymized photo carries: fields <-> bytes.
 
 A record is a header and a payload. The header is public: it says which backend, parameters, weights, salts and quads
-lead back, and nothing of the key. What the payload holds only the key tells, see :mod:`anonface.record.sealing`.
+recover, and nothing of the key. What the payload holds only the key tells, see :mod:`anonface.record.sealing`.
 docs/format.md lays it out byte by byte. There is one encoding for every content, and :func:`decode` takes no other: a
 flipped, missing or added byte is refused, and so is whatever only a newer version understands.
 """
@@ -52,7 +52,7 @@ class FaceEntry:
     Args:
         quad: the corners TL, BL, BR, TR of its aligned square as (x, y) in photo pixels, multiples of 1/16. They may
             lie outside the photo.
-        kind: "synth" (another face was rendered; can be led back) or "mosaic" (covered for good).
+        kind: "synth" (another face was rendered; can be recovered) or "mosaic" (covered for good).
 
     Raises:
         ValueError: not such a quad or kind.

@@ -29,7 +29,7 @@ from anonface.faces.recognizer import frames
 from anonface.models.inversion import CODE_OF_LATENT
 from anonface.models.latent_editing import CODES
 from anonface.training.data import levels, photograph, relit, row_generator, uniform
-from anonface.training.realism_critic import SampleNetworks as Makers
+from anonface.training.realism_critic import SampleNetworks
 
 RENDER_SIDE = 256  # px at which faces are drawn and parsed
 SIDE = 160  # px of the aligned squares that are kept
@@ -74,7 +74,7 @@ def photo_files(folders: Sequence[Path]) -> list[Path]:
     return [file for folder in folders for file in sorted(folder.iterdir()) if file.suffix in (".jpg", ".png")]
 
 
-def draw_shard(file: Path, number: int, photos: Sequence[Path], makers: Makers, seed: int = 19) -> None:
+def draw_shard(file: Path, number: int, photos: Sequence[Path], networks: SampleNetworks, seed: int = 19) -> None:
     """Write one shard of :class:`Exchanges`: a function of its number, the photos and the seed alone.
 
     Three of four rows show real photos in turn, where there are some; the others are drawn.
@@ -86,7 +86,7 @@ def draw_shard(file: Path, number: int, photos: Sequence[Path], makers: Makers, 
         rng = row_generator(seed, row)
         real = bool(photos) and row % 4 != 3
         picked = photos[(row // 4 * 3 + row % 4) % len(photos)] if real else None
-        rows.append(_row(makers, rng, picked))
+        rows.append(_row(networks, rng, picked))
     columns = {name: torch.stack([row[name] for row in rows]).contiguous() for name in rows[0]}
     file.parent.mkdir(parents=True, exist_ok=True)
     save_file(columns, f"{file}.part")
@@ -105,12 +105,12 @@ def load_shards(folder: Path, known: dict[Path, Exchanges]) -> Exchanges:
 
 
 @torch.no_grad()
-def _row(makers: Makers, rng: torch.Generator, file: Path | None) -> dict[str, Tensor]:
-    eyes, inversion = makers.eyes, makers.inversion
+def _row(networks: SampleNetworks, rng: torch.Generator, file: Path | None) -> dict[str, Tensor]:
+    eyes, inversion = networks.eyes, networks.inversion
     if file is None:
-        style = makers.mapping(torch.randn(1, 512, generator=rng))
-        latents = torch.lerp(makers.census.mean, style, TRUNCATION)[:, None].expand(-1, CODES, -1)
-        photo = relit(_drawn(makers, latents), rng)
+        style = networks.mapping(torch.randn(1, 512, generator=rng))
+        latents = torch.lerp(networks.census.mean, style, TRUNCATION)[:, None].expand(-1, CODES, -1)
+        photo = relit(_drawn(networks, latents), rng)
         photo = photograph(photo, rng, covered=0.2) if torch.rand((), generator=rng) < 0.5 else photo
     else:
         photo = _aligned(file)
@@ -122,12 +122,12 @@ def _row(makers: Makers, rng: torch.Generator, file: Path | None) -> dict[str, T
     face = parse.face_mask(crop, points, RENDER_SIDE)
     mask = torch.from_numpy(soften(parse.with_rim(face, crop, points)))[None, None]
     sight = Sight(photo, eyes)
-    asked = makers.mapping(torch.randn(ASKED, 512, generator=rng))
-    strange = strangeness(makers.census(asked), makers.census, sight.code, sight.seems)
+    asked = networks.mapping(torch.randn(ASKED, 512, generator=rng))
+    strange = strangeness(networks.census(asked), networks.census, sight.code, sight.seems)
     pictures = [photo]
-    for features in makers.census.features(asked[strange.argsort()[:OTHERS]]):
-        codes = exchanged(latents, features, makers.census, 1.0, uniform(rng, *BOLDNESS))
-        pictures.append(composite(photo, mended(_drawn(makers, codes), photo, mask, sight), mask))
+    for features in networks.census.features(asked[strange.argsort()[:OTHERS]]):
+        codes = exchanged(latents, features, networks.census, 1.0, uniform(rng, *BOLDNESS))
+        pictures.append(composite(photo, mended(_drawn(networks, codes), photo, mask, sight), mask))
     every = torch.cat(pictures)
     meshes = torch.cat([mesh_in_crop(eyes.landmarks, one[None]) for one in every])
     small = F.interpolate(torch.cat([every, mask.expand(1, 3, -1, -1) * 2 - 1]), (SIDE, SIDE), mode="area")
@@ -144,9 +144,9 @@ def _row(makers: Makers, rng: torch.Generator, file: Path | None) -> dict[str, T
     }
 
 
-def _drawn(makers: Makers, codes: Tensor) -> Tensor:
+def _drawn(networks: SampleNetworks, codes: Tensor) -> Tensor:
     """The face of codes [1, 14, 512], [1, 3, RENDER_SIDE, RENDER_SIDE] in [-1, 1]."""
-    return makers.generator.synthesize(codes[:, list(CODE_OF_LATENT)], RENDER_SIDE).clamp(-1, 1)
+    return networks.generator.synthesize(codes[:, list(CODE_OF_LATENT)], RENDER_SIDE).clamp(-1, 1)
 
 
 def _aligned(file: Path) -> Tensor:

@@ -24,7 +24,7 @@ from anonface.faces.recognizer import Recognizer, frames
 from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.identity import IdentityEncoder
 from anonface.models.translator import PatchDiscriminator, Translator
-from anonface.training.adversarial import adversarial_losses as contest
+from anonface.training.adversarial import adversarial_losses
 from anonface.training.data import levels, recompressed, rounded, tile
 from anonface.training.exchanges import KEPT_OUT, OTHERS, SIDE, Exchanges, load_shards
 from anonface.training.loop import Objective
@@ -210,7 +210,7 @@ class TranslatorObjective(Objective):
         cosine = F.cosine_similarity
         penalty = w.penalty * R1_EVERY if step % R1_EVERY == 0 else 0.0
         real, made = self._looked_at(photos, rng), self._looked_at(swapped, rng)
-        game = contest(self.discriminator, real, made, penalty)
+        game = adversarial_losses(self.discriminator, real, made, penalty)
         blurred = lambda x: F.avg_pool2d(x * masks, 16) / (F.avg_pool2d(masks, 16) + 0.1)  # noqa: E731
         beyond = 1 - F.max_pool2d(masks, 5, 1, 2)
         losses = {

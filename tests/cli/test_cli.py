@@ -794,20 +794,23 @@ def test_who_is_changed(anonface, key, monkeypatch, options, changed, stateless)
 
 
 def test_counts_say_what_became_of_each_face(anonface, key, monkeypatch):
-    """Replaced, covered, left; and at recovery led back or not: of those that were left it knows nothing."""
+    """Replaced, covered, left; and at recovery recovered or not: of those that were left it knows nothing."""
     monkeypatch.setattr("anonface.pipeline.Engine", Neighbours)
     two_people()
-    for tier, back in (("file", "2 faces led back, the original file"), ("face", "2 faces led back, the original pix")):
+    for tier, back in (
+        ("file", "2 faces recovered, the original file"),
+        ("face", "2 faces recovered, the original pix"),
+    ):
         args = ["a.png", "--key-file", key, "--seal", tier, "--faces", "0", "--box", "1,1,4,4", "--overwrite"]
         code, _, err = anonface("anonymize", *args)
         assert code == 0 and ": 3 faces: 1 replaced, 1 left unchanged, 1 covered by a mosaic (too small), " in err
         code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--overwrite")
         assert code == 0 and f": {back}" in err
     _, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--overwrite", "--seal", "none")
-    assert ": 1 face rendered anew, as the networks lead back, " in err
+    assert ": 1 face rendered anew, as the networks recover, " in err
     assert anonface("anonymize", "a.png", "--key-file", key, "--stateless", "--faces", "1", "--overwrite")[0] == 0
     _, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--stateless", "--faces", "1", "-o", "b.png")
-    assert ": 2 faces: 1 left unchanged, 1 rendered anew, as the networks lead back, " in err
+    assert ": 2 faces: 1 left unchanged, 1 rendered anew, as the networks recover, " in err
 
 
 @pytest.mark.parametrize("faces", ["2", "0,7"])
@@ -1245,7 +1248,7 @@ def test_an_original_comes_back_under_its_own_name_and_suffix(anonface, key):
     assert anonface("anonymize", "album", "-r", "-o", "out", "--key-file", key)[0] == 0
     code, out, err = anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--json")
     assert code == 0 and json.loads(out)["device"] is None  # no network was needed
-    assert "out/a.anon.png -> back/a.recovered.jpg: 1 face led back, the original file" in err
+    assert "out/a.anon.png -> back/a.recovered.jpg: 1 face recovered, the original file" in err
     assert [(p["output"], p["tier"], p["verified"]) for p in json.loads(out)["photos"]] == [
         ("back/a.recovered.jpg", "file", "yes"),
         ("back/deep/b.recovered.tif", "file", "yes"),
@@ -1657,7 +1660,7 @@ def test_compare_backends_beside_each_other(anonface, key):
     )
     assert code == 0 and "s.png of 1 photo" in err and err.count("anonface: device") == 1
     assert 7 * 64 < pixels("s.png").shape[1] < 9 * 64  # the photo and two pictures of each of three
-    for wrong, said in (("pixelate", "leads nobody back"), ("nobody", "knows no 'nobody'"), ("", "names nothing")):
+    for wrong, said in (("pixelate", "recovers nobody"), ("nobody", "knows no 'nobody'"), ("", "names nothing")):
         code, _, err = anonface("compare", "a.png", "-o", "t.png", "--key-file", key, "--beside", wrong)
         assert code == 2 and said in err and not Path("t.png").exists()
 

@@ -23,7 +23,7 @@ class Done:
 
 
 class Inverting:
-    """Says under which process and key it worked; has no face to lead back."""
+    """Says under which process and key it worked; has no face to recover."""
 
     def anonymize(self, pixels, key, *, consistent):
         print("what a tool says")

@@ -68,7 +68,7 @@ def test_every_photo_is_measured_once_whatever_becomes_of_the_other_process(tmp_
     assert engine.hidden == here
     assert steps == [(done, 8) for done in range(1, 9)]
     assert sorted(pictures) == sorted(file.name for file in folder.glob("*.png"))
-    assert all((versions[0] == versions[2]).all() for versions in pictures.values())  # led back
+    assert all((versions[0] == versions[2]).all() for versions in pictures.values())  # recovered
     assert len(journal.read_text().splitlines()) == 1 + 8
     assert distances(report) == distances(evaluate(alone, folder, Plan(1), judges=JUDGES()))
 

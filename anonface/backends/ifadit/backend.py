@@ -73,7 +73,7 @@ SHIFT = 0.06  # of the coordinates that no key changes, between an original and 
 LATENTS = 17  # that a compensation reaches
 TRAINED_FILES = ("identity", "attributes", "mapper", "flow", "compensation")
 FOUND_IN = 6  # steps at least, if any are taken, in which it is found what a recovery will need
-CASTING_FILES = ("census", "inversion", "critic")  # who is shown, not how recovery leads back
+CASTING_FILES = ("census", "inversion", "critic")  # who is shown, not how recovery recovers
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class IFADIT:
         return self._digest(channel.VERSION_5)
 
     def _digest(self, version: str) -> bytes:
-        # neither the parser's nor CASTING_FILES': every photo made with older ones can be led back with newer ones
+        # neither the parser's nor CASTING_FILES': every photo made with older ones can be recovered with newer ones
         names = (*GENERATOR_FILES, *TRAINED_FILES, "landmarks")
         said = [*(weights.digest(name) for name in names), version]
         return hashlib.sha256("".join(said).encode()).digest()
@@ -370,7 +370,7 @@ class IFADIT:
         return self.networks.mapper.to_w(compensated(base, change.to(base).view(1, -1, COORDINATES)))
 
     def lead(self, face: Tensor, key: FaceKey) -> Tensor:
-        """T^-1(z, s) of one finished face, the code of whom it leads back to: [1, 448], float64 on the CPU.
+        """T^-1(z, s) of one finished face, the code of whom it recovers to: [1, 448], float64 on the CPU.
 
         z is what the watermark says, or where that is illegible C(E_ID(X'')), the paper's.
         """

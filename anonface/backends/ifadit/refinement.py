@@ -1,10 +1,10 @@
 """Latent refinement: a few gradient steps on the latents of one photo.
 
-What the feed-forward networks leave open is closed here: the latents move until the *composited* face, as it will stand
-in the photo, keeps the photo's landmarks (pose, expression, gaze) and blurred colours (light, skin tone), is face
-wherever the mask is, and in the eyes of two recognizers leaves the original and what other keys' people have in common;
-or, where a photo is led back whose watermark has suffered, embeds to the original's code. Each face is optimised alone,
-so results do not depend on who shares a batch.
+What the feed-forward networks leave open is closed here: the latents move until the *composited* face, as it will
+stand in the photo, keeps the photo's landmarks (pose, expression, gaze) and blurred colours (light, skin tone), is
+face wherever the mask is, and in the eyes of two recognizers leaves the original and what other keys' people have in
+common; or, where a photo is recovered whose watermark has suffered, embeds to the original's code. Each face is
+optimised alone, so results do not depend on who shares a batch.
 """
 
 from __future__ import annotations

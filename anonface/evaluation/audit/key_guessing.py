@@ -34,7 +34,7 @@ def _near_miss(subject: Subject) -> Finding:
         -by_look(original, subject.lead(subject.engine, number, subject.key.flipped([int(bit)])))
         for number, (original, bit) in enumerate(zip(subject.originals, bits, strict=True))
     ]
-    measure = "one bit off: led back to the original"
+    measure = "one bit off: recovered to the original"
     return matched(measure, distances, subject.people, subject.threshold, PUBLISHED_RATE)
 
 

@@ -262,7 +262,7 @@ class Subject:
         return self._looked(original, lambda: engine.anonymize(pixels, key, consistent=True))
 
     def lead(self, engine: Engine, target: int, key: Key) -> Seen | None:
-        """A hidden target led back, and looked at."""
+        """A hidden target recovered, and looked at."""
         hidden = self.hidden[target]
         if hidden is None:
             return None

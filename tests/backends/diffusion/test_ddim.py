@@ -63,7 +63,7 @@ def test_the_steps_are_those_of_diffusers(clean):
         for timestep in model.diffusion.timesteps:
             theirs = model.diffusion.step(model.unet(theirs, timestep).sample, timestep, theirs).prev_sample
     torch.testing.assert_close(back, theirs, atol=1e-5, rtol=1e-5)
-    assert (back - clean).norm() > 1e-3 * clean.norm()  # one call a step does not lead back exactly
+    assert (back - clean).norm() > 1e-3 * clean.norm()  # one call a step does not recover exactly
 
 
 def test_more_iterations_lead_back_exactly(clean, mask):
