@@ -655,7 +655,7 @@ class Bomb:
 def test_weights_with_a_wrong_hash(refused, own_weights, monkeypatch):
     (own_weights / "SynthesisNetwork.bin").write_bytes(b"not these")
     (own_weights / "SynthesisNetwork.xml").write_bytes(b"nor these")
-    monkeypatch.setattr(weights, "load_checkpoint", lambda *_: pytest.fail("parsed"))
+    monkeypatch.setattr("anonface.weights.loading.load_checkpoint", lambda *_: pytest.fail("parsed"))
     monkeypatch.setattr("anonface.pipeline.Engine", loading(lambda: weights.tensors("generator")))
     put("a.png")
     refused(9, "a.png", says="sha256")

@@ -278,7 +278,7 @@ def test_wrong_hash_is_refused_before_any_parser(library: Library, monkeypatch: 
     library.add("net", b"expected", f"file:{library.own / 'net.bin'}", format="tensors")
     (library.own / "net.bin").write_bytes(pickle.dumps(Bomb(canary)))
     parsed: list[Path] = []
-    monkeypatch.setattr(weights, "load_checkpoint", parsed.append)
+    monkeypatch.setattr(loading, "load_checkpoint", parsed.append)
     with pytest.raises(WeightsError, match="sha256"):
         weights.tensors("net")
     assert not parsed

@@ -70,6 +70,7 @@ def test_the_record_says_the_outline_and_what_is_outside_it_stays(engine, photo,
     covered[top:bottom] = (40, 90, 60)
     face = engine._locate(photo, ())
     monkeypatch.setattr(engine, "_locate", lambda *_: face)
+    monkeypatch.setattr(engine, "_look_again", lambda pixels, result, found, kept: (result, found, ()))
     hidden = engine.anonymize(covered, KEY)
     kept = (hidden.pixels == covered).all(2) & changed
     assert kept[top + len(rows) // 8 : bottom].sum() > 0.9 * changed[top + len(rows) // 8 : bottom].sum()
