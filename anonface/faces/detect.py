@@ -24,8 +24,9 @@ from anonface.errors import UsageError
 Pixels = NDArray[np.uint8]
 Points = NDArray[np.float64]
 
-FLOOR = 0.6  # what YuNet scores lower is not looked at again
-SURE = 0.8  # what is scored so is a face
+FLOOR = 0.5  # what YuNet scores lower is not looked at again
+LIKELY = 0.6  # what is scored lower must be confirmed upright, with TURNED_SURE
+SURE = 0.7  # what is scored so is a face
 SECOND = 0.65  # what is scored lower is one if a closer look shows it upright with this score
 TURNED_SURE = 0.8  # so is what it shows another way up, or larger, and what a turned view alone shows, with this one
 TURNED = 2.0  # no score in a turned view is enough
@@ -162,7 +163,9 @@ def _confirmed(rgb: Pixels, faces: list[Face], look: Callable[[Pixels], list[Fac
     confirmed = []
     for face in faces:
         placed, second = _upright(rgb, face, look)
-        if face.score >= sure or second >= (SECOND if placed is face and sure == SURE else TURNED_SURE):
+        upright, likely = placed is face, face.score >= LIKELY
+        enough = SECOND if upright and likely and sure == SURE else TURNED_SURE
+        if face.score >= sure or (second >= enough and (upright or likely)):
             confirmed.append(placed)
     return confirmed
 
@@ -205,7 +208,7 @@ def _upright(rgb: Pixels, face: Face, look: Callable[[Pixels], list[Face]], agai
     _, best, seen = max(looks, key=lambda it: (it[0], -it[1]))
     if (best == 0 and same_face(seen, face)) or (own >= SECOND and union(seen, face) < SAME_BOX):
         return face, own
-    alone = not any(angle != best and same_face(seen, other) for _, angle, other in looks)
+    alone = not any(a != best and other.score >= LIKELY and same_face(seen, other) for _, a, other in looks)
     if again and (alone or not same_face(seen, face)):
         return _upright(rgb, seen, look, again - 1)
     return seen, seen.score - LONE * alone
