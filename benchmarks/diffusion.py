@@ -142,7 +142,7 @@ def recoveries(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
     """Anonymization and recovery through 8-bit pictures: with the right mask, a moved mask, and a wrong key."""
     model = backend.model
     moved = masks.roll(masks.shape[-1] // model.side, -1)
-    wrong = [Key.from_bytes(bytes([200 + n]) * 32).face(CONSISTENT_SALT, "diffusion", n) for n in range(len(keys))]
+    wrong = [Key(bytes([200 + n]) * 32).face(CONSISTENT_SALT, "diffusion", n) for n in range(len(keys))]
     for transform in ("mix", "sign"):
         for background in BACKGROUNDS:
             if background == "clean" and (transform == "sign" or not model.continues):
@@ -359,7 +359,7 @@ def main() -> None:
     place = (torch.arange(side) + 0.5) / side
     oval = ((place[:, None] - 0.57) / 0.3) ** 2 + ((place[None] - 0.5) / 0.24) ** 2 <= 1
     masks = oval.float().expand(options.faces, 1, -1, -1)
-    keys = [Key.from_bytes(bytes([n]) * 32).face(CONSISTENT_SALT, "diffusion", n) for n in range(options.faces)]
+    keys = [Key(bytes([n]) * 32).face(CONSISTENT_SALT, "diffusion", n) for n in range(options.faces)]
     print(f"{options.device}, {torch.get_num_threads()} threads, {options.faces} faces, {options.steps} steps")
     tables: dict[str, tuple[Callable[..., Iterable[Row]], tuple[str, ...]]] = {
         "round trips": (round_trips, ("latents", "dB", "float", "clamped", "8 bit")),

@@ -70,7 +70,7 @@ def stages(engine: Engine, faces: torch.Tensor) -> dict[str, Callable[[], object
     backend = engine.backend
     networks = backend.networks
     masks = torch.ones_like(faces[:, :1])
-    keys = [Key.from_bytes(bytes([n]) * 32).face(CONSISTENT_SALT, "ifadit", 0) for n in range(len(faces))]
+    keys = [Key(bytes([n]) * 32).face(CONSISTENT_SALT, "ifadit", 0) for n in range(len(faces))]
     codes = backend.embed(faces)
     target = backend.flow(codes, backend.keygen(keys)).float().to(engine.device)
     on_device = faces.to(engine.device)

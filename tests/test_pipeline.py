@@ -18,7 +18,7 @@ from anonface.pipeline import Engine, _face_in, choose_device
 from anonface.record import sealing
 from anonface.record.anf1 import Header, Seal, decode, encode
 
-KEY, OTHER = (Key.from_bytes(bytes([i]) * 32) for i in (1, 2))
+KEY, OTHER = (Key(bytes([i]) * 32) for i in (1, 2))
 
 
 @pytest.fixture(scope="module")

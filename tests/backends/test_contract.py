@@ -95,7 +95,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def face_keys(case: Case, master: bytes = bytes(range(32))) -> list[FaceKey]:
-    key = Key.from_bytes(master)
+    key = Key(master)
     return [key.face(CONSISTENT_SALT, case.backend.name, i) for i in range(len(case.faces))]
 
 

@@ -7,7 +7,7 @@ import pytest
 from anonface.crypto.keys import Key
 from anonface.evaluation.sheet import COLUMNS, around, contact_sheet, versions
 
-KEYS = [Key.from_bytes(bytes([n]) * 32) for n in range(2)]
+KEYS = [Key(bytes([n]) * 32) for n in range(2)]
 
 
 class Counting:

@@ -149,7 +149,7 @@ def test_a_half_hidden_face_is_found_beside_the_one_before_it() -> None:
     photo[150:475, 100:382] = woman
     photo[160:494, 220:498] = man
     found = build_detector().detect(photo)
-    assert len(found) == 2 and found[0].box[0] < 120 and found[1].box[0] > 160
+    assert sorted(face.box[0] > 160 for face in found) == [False, True]
 
 
 @pytest.mark.parametrize("side", [200, 640, 2400])

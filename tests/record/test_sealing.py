@@ -33,7 +33,7 @@ from anonface.record import anf1, carriers, sealing
 from anonface.record.anf1 import FaceEntry, Header, decode, encode
 from anonface.record.sealing import Contents, padded_size, region, seal, unseal
 
-KEY, OTHER = (Key.from_bytes(bytes([n]) * 32) for n in (1, 2))
+KEY, OTHER = (Key(bytes([n]) * 32) for n in (1, 2))
 QUAD = ((2.0, 2.0), (2.0, 9.5), (9.5, 9.5), (9.5, 2.0))
 HEADER = Header(
     backend="fake",

@@ -51,7 +51,7 @@ def test_of_two_photos_under_one_key_nothing_cancels():
 
 @pytest.mark.parametrize("nonced", [True, False])
 def test_vectors(nonced):
-    face = Key.from_bytes(bytes([1]) * 32).face(CONSISTENT_SALT, "ifadit", 0)
+    face = Key(bytes([1]) * 32).face(CONSISTENT_SALT, "ifadit", 0)
     key = face.payload(bytes(range(8))) if nonced else face.payload_of_version_5()
     said = cipher.drop(torch.tensor([0.0, 1.0, -1.0, 2.0], dtype=torch.float64), key, "code")
     torch.testing.assert_close(said, torch.tensor(VECTORS[nonced], dtype=torch.float64), atol=1e-6, rtol=0)

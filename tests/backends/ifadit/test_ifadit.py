@@ -243,7 +243,7 @@ def test_the_authors_backend_has_no_refinement():
 def test_keys_are_far_apart_where_the_authors_nearly_coincide():
     """KeyGen draws from [-1, 1]; the authors' code from [0.5, 1), which the mapping's normalisation squeezes."""
     keygen = KeyGen(SecureIdentityFlowParams())
-    keys = [Key.from_bytes(bytes([i]) * 32).face(CONSISTENT_SALT, "ifadit", 0) for i in range(12)]
+    keys = [Key(bytes([i]) * 32).face(CONSISTENT_SALT, "ifadit", 0) for i in range(12)]
     ours = keygen(keys).k
     narrow = torch.from_numpy(np.stack([(key.signed_unit("flow", 512) + 3) / 4 for key in keys]))
     with torch.inference_mode():
