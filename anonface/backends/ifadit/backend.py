@@ -314,7 +314,7 @@ class IFADIT:
         told = added or self._alone(more, opening, key)
         fits = told is not None if more.error < LEGIBLE and opening.key else None
         self._checks.keep(given, key, Check(opening.nonce, fits, told.record if told else None))
-        if fits is False:  # another key, whose code is nobody's
+        if fits is False and self.settings.refine:  # another key, whose code is nobody's
             sight = self._sight(face)
             return self._in_place(self._stranger(target, face, mask, sight), face, mask, sight)
         w = self.latents(channel.without(face), target)
@@ -324,7 +324,8 @@ class IFADIT:
             scene = self._scene(self._sight(face), shrink(mask, self.resolution), self.restoration)
             w = refine(w, target, scene, self.networks.mapper)
         picture = self._drawn(w, face, mask)
-        missing = pixel_residual.heard(rest, face.shape[-1], channel.is_grey(face), opening.key)
+        residual_key = None if fits is False else opening.key
+        missing = pixel_residual.heard(rest, face.shape[-1], channel.is_grey(face), residual_key)
         if self.compensates and missing is not None:
             picture = picture + missing.to(picture)
         return picture.clamp(-1, 1)
