@@ -18,7 +18,9 @@ NO_IDENTITY, NO_CODE = "recovery without an identity code", "recovery with the w
 YEARS = 10  # by which the apparent age may be off
 LANDMARKS, POINTS = "landmark shift, 68 points", "landmark shift, 5 points of MTCNN"
 TURN, EYES, MOUTH = "head turned", "eyes: change of openness", "mouth: change of openness"
-GAZE, EXPRESSION, TONE = "gaze: shift of the irises", "expression kept", "skin tone: difference of colour"
+GAZE, GAZE_ANGLE = "gaze: shift of the irises", "gaze turned"
+EXPRESSION, EXPRESSION_DISTANCE = "expression kept", "expression: distance of the probabilities"
+TONE = "skin tone: difference of colour"
 MAIN = ""
 """The name here of ``Judges.recognizer``: its measurements are named without it."""
 

@@ -73,7 +73,8 @@ class Summary:
             *((names.box_shift(detector), "lower", "px of 256") for detector in detectors),
             *((name, "lower", "px of 256") for name in (names.LANDMARKS, names.POINTS)),
             (names.TURN, "lower", "degrees"),
-            *((name, "lower", "") for name in (names.EYES, names.MOUTH, names.GAZE)),
+            (names.GAZE_ANGLE, "lower", "degrees"),
+            *((name, "lower", "") for name in (names.EYES, names.MOUTH, names.GAZE, names.EXPRESSION_DISTANCE)),
             (names.TONE, "lower", "CIEDE2000"),
             *((name, "lower", "s per face") for name in ("anonymize", "recover")),
         ]

@@ -272,9 +272,13 @@ class _Trial:
         if was.gaze is not None:
             moved = np.nan if now.gaze is None else float(np.linalg.norm(now.gaze - was.gaze, axis=1).mean())
             self.measured.add(names.GAZE, number, moved)
+            turned = np.nan if now.gaze is None else utility.gaze_degrees(was.gaze, now.gaze)
+            self.measured.add(names.GAZE_ANGLE, number, turned)
         if was.expression is not None:
             kept = now.expression is not None and now.expression.argmax() == was.expression.argmax()
             self.measured.add(names.EXPRESSION, number, kept)
+            apart = np.nan if now.expression is None else float(np.linalg.norm(now.expression - was.expression))
+            self.measured.add(names.EXPRESSION_DISTANCE, number, apart)
 
     def recovered(
         self, engine: Engine, pixels: Pixels | None, key: Key, number: int, name: str | None = "recover"

@@ -25,6 +25,7 @@ LIPS = (60, 62, 64, 66)  # inner corner, upper, inner corner, lower
 
 EYE_CORNERS = ((33, 133), (362, 263))  # of the 468 points: the eye on the picture's left, then the other
 EYE_REACH, EYE_SIDE = 2.3, 64  # side of the iris network's input, in widths of an eye and in px
+EYE_WIDTH_IN_RADII = 30 / 12  # mm between an eye's corners over mm of its ball's radius, of an average adult
 MOUTH_AND_BROWS = (64, 52, 152)  # top, left, side of the expression network's input in a 256-px FFHQ crop
 
 
@@ -47,6 +48,18 @@ def openness(points: Points) -> Points:
     eyes = [(_length(p[1] - p[5]) + _length(p[2] - p[4])) / (2 * _length(p[0] - p[3])) for p in lids]
     left, upper, right, lower = points[list(LIPS)]
     return np.array([*eyes, _length(upper - lower) / _length(left - right)])
+
+
+def gaze_degrees(a: Points, b: Points) -> float:
+    """Degrees between two gazes, mean of both eyes, from irises [2, 2] as :meth:`Gaze.read` gives them.
+
+    An iris that lies d eye widths beside the middle of its eye looks asin(d * 30 mm / 12 mm) to that side.
+    """
+    directions = []
+    for irises in (a, b):
+        across = np.clip(EYE_WIDTH_IN_RADII * irises, -0.7, 0.7)  # no farther than 45 degrees each way
+        directions.append(np.column_stack([across, np.sqrt(1 - (across**2).sum(1))]))
+    return float(np.degrees(np.arccos(np.clip((directions[0] * directions[1]).sum(1), -1, 1))).mean())
 
 
 class Gaze:

@@ -5,7 +5,16 @@ from skimage import data
 
 from anonface.evaluation import utility
 from anonface.evaluation.judges import Judges
-from anonface.evaluation.utility import HEAD, HEAD_POINTS, Expression, Gaze, degrees_between, head_rotation, openness
+from anonface.evaluation.utility import (
+    HEAD,
+    HEAD_POINTS,
+    Expression,
+    Gaze,
+    degrees_between,
+    gaze_degrees,
+    head_rotation,
+    openness,
+)
 
 
 def seen_from(yaw, pitch=0.0):
@@ -70,3 +79,11 @@ def test_a_smile_is_read_as_one(face):
 def test_no_judge_here_took_part_in_training():
     assert not Gaze.seen_by_loss and not Expression.seen_by_loss
     assert utility.Gaze.name == "iris-landmarks"
+
+
+def test_an_iris_a_fifth_of_the_eye_aside_looks_thirty_degrees_there():
+    ahead, aside = np.zeros((2, 2)), np.array([[0.2, 0.0], [0.2, 0.0]])
+    assert gaze_degrees(ahead, ahead) == 0
+    assert gaze_degrees(ahead, aside) == gaze_degrees(aside, ahead) == pytest.approx(30)
+    assert gaze_degrees(ahead, np.array([[0.2, 0.0], [0.0, 0.0]])) == pytest.approx(15)
+    assert gaze_degrees(aside, -aside) == pytest.approx(60)
