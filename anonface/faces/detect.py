@@ -337,8 +337,8 @@ def _without_warnings() -> Iterator[None]:
 class YuNet:
     """OpenCV's YuNet.
 
-    Of faces 16 px wide it finds 19 in 20, of faces 12 px wide two in three, in photos up to 4608 px long; in longer
-    ones the limit grows with the length. Lying and turned faces are found from 1/40 of the photo's length on.
+    Of upright faces 16 px wide it finds 19 in 20, of faces 12 px wide two in three, in photos of any size. Lying and
+    turned faces are found from about 40 px on.
     """
 
     def __init__(self) -> None:
