@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anonface.backends.base import Backend, Imprinting, Parameter, Renewing, Saying, build
+from anonface.backends.base import Backend, Imprinting, Parameter, Renewing, Saying
 from anonface.backends.device import choose_device, clear_memory_errors, to_pixels, to_tensor
+from anonface.backends.registry import build
 from anonface.crypto.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
 from anonface.errors import ContainerError, LimitError, NoFaceError, UsageError
 from anonface.faces import align, blend, matching, outline, parse
@@ -103,7 +104,7 @@ class Engine:
     """Models loaded once, for any number of photos.
 
     Args:
-        backend: a name of ``backends.base.BACKENDS``.
+        backend: a name of ``backends.registry.BACKENDS``.
         device: ``auto`` (CUDA where there is one, else the CPU), ``cpu``, ``cuda`` or ``cuda:N``.
         detector, parser: names of ``faces.detect`` and ``faces.parse``.
         refine: refinement steps; None takes the backend's default, at recovery the header's.

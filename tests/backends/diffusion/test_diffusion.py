@@ -23,11 +23,11 @@ from tiny_diffusion import (
 )
 
 from anonface import weights
-from anonface.backends.base import build
 from anonface.backends.diffusion import files
 from anonface.backends.diffusion.backend import Diffusion, fixed_region
 from anonface.backends.diffusion.ddim import Schedule
 from anonface.backends.diffusion.files import load_model, renamed
+from anonface.backends.registry import build
 from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.errors import DeviceError, UsageError, WeightsError
 from anonface.models.clip_text import CLIPText, CLIPTextParams

@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from anonface.backends.base import build
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit.backend import CLEAR, FOUND_IN, IFADIT, IFADITSettings, KeyGen
 from anonface.backends.ifadit.refinement import DISGUISE
+from anonface.backends.registry import build
 from anonface.cli.options import EFFORTS
 from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.errors import UsageError

@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from tiny_editing import cell_faces, lossless
 
 from anonface import weights
-from anonface.backends import base
-from anonface.backends.base import build
+from anonface.backends import registry
 from anonface.backends.generator import load_mapping
 from anonface.backends.ifadit.refinement import Scene
 from anonface.backends.latent_editing.backend import EDITORS, ENCODER, TRIED, key_vectors
+from anonface.backends.registry import build
 from anonface.crypto.keys import FaceKey, Key
 from anonface.errors import UsageError, WeightsError
 from anonface.faces import align
@@ -89,7 +89,7 @@ def test_every_level_and_backend_has_its_own_vector_by_the_labelled_derivation()
 def test_a_photo_goes_through_the_pipeline_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from skimage.data import astronaut  # a public-domain portrait (Eileen Collins, NASA)
 
-    monkeypatch.setitem(base.BACKENDS, "hford", lambda device, settings: lossless("hford"))
+    monkeypatch.setitem(registry.BACKENDS, "hford", lambda device, settings: lossless("hford"))
     engine, photo = Engine("hford", "cpu"), np.ascontiguousarray(astronaut())
     made = engine.anonymize(photo, Key(bytes(32)), consistent=True)  # no fresh salt: the same picture every time
     header = decode(encode(made.header))

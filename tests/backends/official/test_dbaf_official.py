@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends.base import build
 from anonface.backends.official.dbaf import ENTRIES, LEVELS, OfficialDBAFBackend
+from anonface.backends.registry import build
 from anonface.crypto.keys import FaceKey, Key
 from anonface.errors import UsageError, WeightsError
 from anonface.models.dbaf_official import DisentanglerParams, OfficialDBAF, OfficialDBAFParams
