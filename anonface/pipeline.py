@@ -40,7 +40,6 @@ MOST_OUTLINES = 128  # faces; a header has room for some more
 MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
 # Where FFHQ's alignment puts the five points in its square: eyes, nose tip, mouth corners; and the face's box.
 ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
-# Of what is recovered by key and pixels alone.
 UNANCHORED = "no face bears this key's mark of backend {!r}: key or --backend is another's, or it was saved again since"
 FOREIGN = "the record does not belong to this picture: its faces were made at another time, for another photo"
 CHANGED = "the record was changed since the photo was made: key and picture fit, but not what it says"
@@ -115,8 +114,8 @@ class Engine:
 
     Raises:
         DeviceError: the device is not there.
-        UsageError: a photo of ``keep`` does not show one face that can be known again.
-        WeightsError, UsageError: as the rooms below raise them.
+        UsageError: a photo of ``keep`` does not show one face that can be matched, or a setting is wrong.
+        WeightsError: weights are missing.
     """
 
     def __init__(

@@ -218,8 +218,9 @@ class Editing(Family):
 class PaperIFADIT(IFADIT):
     """The paper's system alone: M renders the hidden code, and there is no watermark."""
 
-    def _disguised(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
-        return self._drawn(self.latents(shrink(face, self.resolution), self.hide(face, key)), face, mask)
+    def _anonymized(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
+        hidden, renderer = self.identity.hide(self.identity.embed(face), key), self.renderer
+        return renderer.drawn(renderer.latents(shrink(face, renderer.resolution), hidden), face, mask)
 
     def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
         return None
@@ -286,8 +287,8 @@ class Rendered(Family):
     def cells(self, objective: Objective) -> list[str]:
         run, engine = phase_two(objective), Engine("ifadit", device="cpu")
         backend = PaperIFADIT(settings={"refine": 0})
-        backend.flow, backend.compensation = copy.deepcopy(run.flow).double(), run.compensation
-        backend.networks = replace(backend.networks, mapper=run.mapper)
+        backend.identity.flow, backend.identity.compensation = copy.deepcopy(run.flow).double(), run.compensation
+        backend.renderer.networks = replace(backend.renderer.networks, mapper=run.mapper)
         engine.backend = backend
         return self.evaluation.cells(engine)
 

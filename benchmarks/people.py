@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TypeVar
 
-from anonface.backends.ifadit import backend as ifadit
+from anonface.backends.ifadit import renderer
 from anonface.backends.ifadit.refinement import ChoiceParams, RefineParams
 from anonface.cli.app import main as command
 
@@ -51,8 +51,8 @@ def main() -> None:
     for option in ("--quick", "--backend"):
         if any(word.split("=")[0] == option for word in args.evaluate):
             parser.error(f"{option} does not use these weights")
-    ifadit.DISGUISE = changed(ifadit.DISGUISE, args.steps)
-    ifadit.CHOICE = changed(ifadit.CHOICE, args.choice)
+    renderer.DISGUISE = changed(renderer.DISGUISE, args.steps)
+    renderer.CHOICE = changed(renderer.CHOICE, args.choice)
     sys.argv = ["anonface", "evaluate", *args.evaluate]
     command()
 

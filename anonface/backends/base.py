@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from anonface.crypto.keys import FaceKey
+    from anonface.watermark.payload import Check
 
 Parameter = str | int | float | bool
 Settings = Mapping[str, Parameter]
@@ -89,21 +89,6 @@ class Imprinting(Protocol):
         What it says is encrypted under the nonce that the key names, else under a fresh one.
         """
         ...
-
-
-@dataclass(frozen=True)
-class Check:
-    """What a face that was recovered said of itself.
-
-    Attributes:
-        nonce: in the clear; None where it is illegible.
-        fits: whether the key is the one it was made under; None where that cannot be told.
-        record: whether the record is the one it was made with; None where that cannot be told, as under another key.
-    """
-
-    nonce: bytes | None
-    fits: bool | None
-    record: bool | None
 
 
 @runtime_checkable

@@ -136,12 +136,13 @@ def _sample(networks: SampleNetworks, rng: torch.Generator) -> dict[str, Tensor]
 
 def _refined_sample(backend: IFADIT, rng: torch.Generator) -> dict[str, Tensor]:
     """One photo with the best match after refinement, and with a worse match without refinement."""
-    networks, mapping = backend.networks, backend.keygen.mapping
+    renderer, identity = backend.renderer, backend.identity
+    networks, mapping = renderer.networks, renderer.mapping
     drawing = SampleNetworks(networks, networks.generator, mapping, networks.census, networks.inversion)
     photo, mask = _photographed(drawing, rng)
-    key = draw_keys(mapping, 1, rng, backend.flow.params)
-    hidden = backend.flow(backend.embed(photo), FlowKey(key.k.double(), key.mix.double()))
-    people, order, kept, scene = backend.ranked(hidden, Sight(photo, networks), mask)
+    key = draw_keys(mapping, 1, rng, identity.flow.params)
+    hidden = identity.flow(identity.embed(photo), FlowKey(key.k.double(), key.mix.double()))
+    people, order, kept, scene = renderer.ranked(hidden, Sight(photo, networks), mask)
     with torch.no_grad():
         pictures = [_placed(drawing, networks.inversion.to_w(networks.inversion(photo)[0]), photo, mask)]
     scene.take(order[0])

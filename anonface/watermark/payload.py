@@ -40,6 +40,21 @@ class Told:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What a face that was recovered said of itself.
+
+    Attributes:
+        nonce: in the clear; None where it is illegible.
+        fits: whether the key is the one it was made under; None where that cannot be told.
+        record: whether the record is the one it was made with; None where that cannot be told, as under another key.
+    """
+
+    nonce: bytes | None
+    fits: bool | None
+    record: bool | None
+
+
+@dataclass(frozen=True)
 class Kind:
     """What numbers are said of: its label, the middle and the logarithm's spread of their root mean square, and whether
     signs of the record stand before them."""

@@ -48,7 +48,7 @@ def ifadit() -> Case:
 
     def alike(a: Tensor, b: Tensor) -> float:
         # without sex, age and tone, which no key touches
-        return cosine(*(backend.embed(face)[:, backend.flow.params.kept :] for face in (a, b)))
+        return cosine(*(backend.identity.embed(face)[:, backend.identity.flow.params.kept :] for face in (a, b)))
 
     return Case(backend, backend.under({"refine": 2}), faces, alike, unlike=0.42, gained=0.2)
 

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anonface import weights
-from anonface.backends.base import UNSETTABLE, Check, Rim, Settings
+from anonface.backends.base import UNSETTABLE, Rim, Settings
 from anonface.backends.cpu import keep_large_buffers
 from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping, sketching
 from anonface.backends.ifadit.latent_residual import COORDINATES, CompensationParams, compensated, compensation
@@ -46,7 +46,7 @@ from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEdit
 from anonface.models.mobile_stylegan import Window
 from anonface.models.realism_critic import RealismCritic
 from anonface.watermark import channel, nonce, pixel_residual
-from anonface.watermark.payload import LEGIBLE, Kind, Told, opened
+from anonface.watermark.payload import LEGIBLE, Check, Kind, Told, opened
 
 EDITORS: dict[str, Callable[[], LatentEditor]] = {"dbaf": DBAF, "hford": HFORD}
 SIDE = 256  # px at which the networks look
@@ -255,7 +255,7 @@ class LatentEditingBackend(published.WithoutSettings):
 
     def _restored(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
         image, grey = face.to(self.device), channel.is_grey(face)
-        first, finer, *rest = self.heard(image)
+        first, finer, *rest = self.readings(image)
         opening = opened(first, key)
         coarse = opening.values[: COMPENSATION[0].length(SAID)]
         heard = channel.Reading(coarse, first.error), finer
@@ -276,7 +276,7 @@ class LatentEditingBackend(published.WithoutSettings):
         return picture.clamp(-1, 1)
 
     @torch.inference_mode()
-    def heard(self, face: Tensor) -> list[channel.Reading]:
+    def readings(self, face: Tensor) -> list[channel.Reading]:
         """What the watermark of a finished face says in its channels: nonce and compensation, the finer half of it,
         twice the detail."""
         coarse, fine = (kind.length(SAID) for kind in COMPENSATION)

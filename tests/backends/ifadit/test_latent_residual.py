@@ -17,13 +17,13 @@ def backend() -> IFADIT:
 
 
 def test_a_few_steps_draw_the_face_and_later_ones_go_on_from_there(backend):
-    networks, mask = backend.networks, torch.zeros(1, 1, 256, 256)
+    networks, mask = backend.renderer.networks, torch.zeros(1, 1, 256, 256)
     mask[..., 60:230, 60:196] = 1
     z = torch.randn(1, 512, generator=torch.Generator().manual_seed(4))
     with torch.inference_mode():
-        w = backend.keygen.mapping(z)
+        w = backend.identity.keygen.mapping(z)
         face = networks.generator.synthesize(w[:, None], 256).clamp(-1, 1).clone()
-    base = networks.mapper.to_u(backend.latents(face, backend.embed(face)))
+    base = networks.mapper.to_u(backend.renderer.latents(face, backend.identity.embed(face)))
     few = CompensationParams(steps=6)
 
     @torch.no_grad()
@@ -42,11 +42,11 @@ def test_a_few_steps_draw_the_face_and_later_ones_go_on_from_there(backend):
 
 
 def test_fine_detail_counts_the_more_the_more_it_weighs(backend):
-    networks, mask = backend.networks, torch.ones(1, 1, 256, 256)
+    networks, mask = backend.renderer.networks, torch.ones(1, 1, 256, 256)
     z = torch.randn(1, 512, generator=torch.Generator().manual_seed(5))
     with torch.inference_mode():
-        face = networks.generator.synthesize(backend.keygen.mapping(z)[:, None], 256).clamp(-1, 1).clone()
-    base = networks.mapper.to_u(backend.latents(face, backend.embed(face)))
+        face = networks.generator.synthesize(backend.identity.keygen.mapping(z)[:, None], 256).clamp(-1, 1).clone()
+    base = networks.mapper.to_u(backend.renderer.latents(face, backend.identity.embed(face)))
 
     def fine_error(weight: float) -> float:
         change = compensation(base, face, mask, face, networks, CompensationParams(steps=8, fine=weight))

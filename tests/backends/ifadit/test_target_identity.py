@@ -42,7 +42,8 @@ def code(seed: int) -> torch.Tensor:
 def face(backend: IFADIT, seed: int) -> torch.Tensor:
     z = torch.randn(1, 512, generator=torch.Generator().manual_seed(seed))
     with torch.inference_mode():
-        return backend.networks.generator.synthesize(backend.keygen.mapping(z)[:, None], 256).clamp(-1, 1).clone()
+        w = backend.renderer.mapping(z)[:, None]
+        return backend.renderer.networks.generator.synthesize(w, 256).clamp(-1, 1).clone()
 
 
 def test_styles_are_normal_near_for_near_codes_and_unlike_each_other():
@@ -54,21 +55,21 @@ def test_styles_are_normal_near_for_near_codes_and_unlike_each_other():
 
 def fewest(backend: IFADIT, hidden: torch.Tensor, shown: torch.Tensor) -> torch.Tensor:
     """Styles of the four of eight who fit, those who stand out most as the code says first."""
-    census, w = backend.networks.census, backend.keygen.mapping(styles(hidden, 8))
+    census, w = backend.renderer.networks.census, backend.renderer.mapping(styles(hidden, 8))
     with torch.inference_mode():
-        seems = Sight(shown, backend.networks).seems
+        seems = Sight(shown, backend.renderer.networks).seems
         fit = w[strangeness(census(w), census, hidden, seems).argsort(stable=True)[:4]]
         return fit[(census.salient_features(fit) @ bearing(hidden).float()).argsort(descending=True)]
 
 
 def average(backend: IFADIT) -> torch.Tensor:
-    return backend.networks.mapper.mean.expand(1, LATENTS, -1)
+    return backend.renderer.networks.mapper.mean.expand(1, LATENTS, -1)
 
 
 def people(backend: IFADIT, hidden: torch.Tensor, shown: torch.Tensor, params: CastParams = FEW) -> torch.Tensor:
     """Latents of those who are cast, [n, 17, 512]."""
-    sight, mapping = Sight(shown, backend.networks), backend.keygen.mapping
-    return torch.cat(cast(hidden, sight, average(backend), backend.networks, mapping, params)[0])
+    sight, mapping = Sight(shown, backend.renderer.networks), backend.renderer.mapping
+    return torch.cat(cast(hidden, sight, average(backend), backend.renderer.networks, mapping, params)[0])
 
 
 def test_a_code_always_casts_the_same_people_and_another_code_others(backend):
@@ -81,10 +82,10 @@ def test_a_code_always_casts_the_same_people_and_another_code_others(backend):
 
 def test_whoever_is_cast_has_own_features_in_the_photos_place(backend):
     """The original's features make way, whatever the census reads stays."""
-    shown, hidden, census = face(backend, 5), code(1), backend.networks.census
+    shown, hidden, census = face(backend, 5), code(1), backend.renderer.networks.census
     with torch.inference_mode():
         codes = list(CODE_OF_LATENT[:LATENTS])
-        photo = backend.networks.inversion.to_w(backend.networks.inversion(shown)[0])[:, codes]
+        photo = backend.renderer.networks.inversion.to_w(backend.renderer.networks.inversion(shown)[0])[:, codes]
         drawn = fewest(backend, hidden, shown)[:, None]
         chosen = people(backend, hidden, shown, replace(FEW, exchanges=(WHOLE, replace(WHOLE, left=1.0, own=0.0))))
         chosen, bare = chosen.split(4)
@@ -100,14 +101,18 @@ def test_an_average_face_takes_as_much_of_the_photos_place_as_an_exchange_says(b
     shown, ways = face(backend, 5), (replace(WHOLE, photo=share) for share in (0.0, 0.5, 1.0))
     with torch.inference_mode():
         none, half, whole = people(backend, code(1), shown, replace(FEW, tried=1, exchanges=tuple(ways)))
-        census, usual = backend.networks.census, average(backend)[0]
+        census, usual = backend.renderer.networks.census, average(backend)[0]
         change = 1.4 * census.features(fewest(backend, code(1), shown)[0]) - 1.2 * census.features(usual)
     assert torch.allclose(half, (none + whole) / 2, atol=1e-4) and float((none - whole).abs().mean()) > 0.05
     assert torch.allclose(none, usual + change, atol=0.01)
 
 
 def test_strangers_keep_what_the_code_keeps_and_are_others_under_another_code(backend):
-    sight, networks, mapping = Sight(face(backend, 5), backend.networks), backend.networks, backend.keygen.mapping
+    sight, networks, mapping = (
+        Sight(face(backend, 5), backend.renderer.networks),
+        backend.renderer.networks,
+        backend.renderer.mapping,
+    )
     first, again, other = (strangers(code(n), KEPT, sight, networks, mapping) for n in (1, 1, 2))
     assert torch.equal(first[0], again[0]) and torch.allclose(first[0].norm(dim=1), torch.ones(len(first[0])))
     assert torch.allclose(first[0][:, :KEPT].double(), code(1)[:, :KEPT].expand(len(first[0]), -1), atol=1e-6)
@@ -118,7 +123,7 @@ def test_strangers_keep_what_the_code_keeps_and_are_others_under_another_code(ba
 
 
 def test_nobody_stands_there_without_features_whatever_the_key(backend):
-    networks, mapping = backend.networks, backend.keygen.mapping
+    networks, mapping = backend.renderer.networks, backend.renderer.mapping
     sight = Sight(face(backend, 5), networks)
     cast_by = [cast(code(n), sight, average(backend), networks, mapping, FEW) for n in (1, 2)]
     (there, nobody), (others, same) = cast_by
@@ -129,7 +134,7 @@ def test_nobody_stands_there_without_features_whatever_the_key(backend):
 
 
 def test_two_codes_people_stand_out_in_two_ways(backend):
-    census, mapping = backend.networks.census, backend.keygen.mapping
+    census, mapping = backend.renderer.networks.census, backend.renderer.mapping
     z = torch.randn(200, 512, generator=torch.Generator().manual_seed(7))
     with torch.inference_mode():
         marked = census.salient_features(mapping(z))
@@ -144,7 +149,8 @@ def test_two_codes_people_stand_out_in_two_ways(backend):
     assert torch.equal(bearing(otherwise), ways[1])  # whom all keys keep does not tell them apart
     shown, params = face(backend, 5), CastParams(styles=512, likely=64, tried=8)
     with torch.inference_mode():
-        cast_by = [likeliest(code(n), Sight(shown, backend.networks), census, mapping, params) for n in (1, 2, 3)]
+        sight = Sight(shown, backend.renderer.networks)
+        cast_by = [likeliest(code(n), sight, census, mapping, params) for n in (1, 2, 3)]
     out = torch.stack([census.salient_features(people).mean(0) for people in cast_by]) @ ways[1:4].float().T
     assert out.argmax(1).tolist() == [0, 1, 2]  # each his own way
 
@@ -173,7 +179,7 @@ def test_nobody_is_cast_with_glasses_or_of_another_sex_or_age():
 
 def test_people_cast_as_the_census_has_it_look_the_part(backend):
     """By the classifier, on people whom the census alone has judged."""
-    networks, mapping = backend.networks, backend.keygen.mapping
+    networks, mapping = backend.renderer.networks, backend.renderer.mapping
     for seed in (5, 6):
         shown = face(backend, seed)
         with torch.inference_mode():
