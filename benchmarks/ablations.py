@@ -171,7 +171,9 @@ def four_layers_disentangle(objective: Objective) -> None:
 class Unmarked(LatentEditingBackend):
     """The backend without a watermark."""
 
-    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+    def write_watermark(
+        self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey
+    ) -> Tensor | None:
         return None
 
 
@@ -207,8 +209,8 @@ class Editing(Family):
     def cells(self, objective: Objective) -> list[str]:
         assert isinstance(objective, ReadEditing)
         engine = Engine(self.name, device="cpu")
-        looks = engine.backend.looks  # type: ignore[attr-defined]  # the backend of this name has them
-        engine.backend = Unmarked(self.name, objective.editing.networks, load_mapping(), looks)
+        encoder = engine.backend.encoder  # type: ignore[attr-defined]  # the backend of this name has them
+        engine.backend = Unmarked(self.name, objective.editing.networks, load_mapping(), encoder)
         return self.evaluation.cells(engine)
 
 
@@ -222,7 +224,9 @@ class PaperIFADIT(IFADIT):
         hidden, renderer = self.identity.hide(self.identity.embed(face), key), self.renderer
         return renderer.drawn(renderer.latents(shrink(face, renderer.resolution), hidden), face, mask)
 
-    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+    def write_watermark(
+        self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey
+    ) -> Tensor | None:
         return None
 
 

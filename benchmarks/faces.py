@@ -87,7 +87,8 @@ def stages(engine: Engine, faces: torch.Tensor) -> dict[str, Callable[[], object
         steps[f"render {size} px"] = lambda size=size: networks.generator.synthesize(latents, size)
     steps["with 1 refinement step"] = lambda: stepped.anonymize(faces, masks, keys)
     steps["watermark, each look"] = lambda: [
-        plain.imprint(f[None], f[None], f[None], m[None], key) for f, m, key in zip(faces, masks, keys, strict=True)
+        plain.write_watermark(f[None], f[None], f[None], m[None], key)
+        for f, m, key in zip(faces, masks, keys, strict=True)
     ]
     steps["anonymize, networks"] = lambda: plain.anonymize(faces, masks, keys)
     steps["recover, networks"] = lambda: plain.recover(faces, masks, keys)

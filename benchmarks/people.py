@@ -2,10 +2,10 @@
 
 python benchmarks/people.py [--steps NAME=VALUE ...] [--choice NAME=VALUE ...] -- DIR --split even --limit 8 ...
 
-Names are those of `RefineParams` and `ChoiceParams` (`anonface/backends/refine.py`). All that follows `--` is passed to
-evaluate. `--sheet FILE` shows the faces, which the figures alone do not replace. Give each run its own journal, because
-journals do not record these weights. The weights hold in this process alone, so `--quick`, which uses a second one, is
-refused.
+Names are those of `RefineParams` and `ChoiceParams` (`anonface/backends/ifadit/refinement.py`). All that follows `--`
+is passed to evaluate. `--sheet FILE` shows the faces, which the figures alone do not replace. Give each run its own
+journal, because journals do not record these weights. The weights hold in this process alone, so `--quick`, which uses
+a second one, is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
     for option in ("--quick", "--backend"):
         if any(word.split("=")[0] == option for word in args.evaluate):
             parser.error(f"{option} does not use these weights")
-    renderer.DISGUISE = changed(renderer.DISGUISE, args.steps)
+    renderer.ANONYMIZE = changed(renderer.ANONYMIZE, args.steps)
     renderer.CHOICE = changed(renderer.CHOICE, args.choice)
     sys.argv = ["anonface", "evaluate", *args.evaluate]
     command()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Parameter = str | int | float | bool
 Settings = Mapping[str, Parameter]
-Rim = Literal["none", "everywhere", "beyond"]
+Margin = Literal["none", "everywhere", "beyond"]
 UNSETTABLE = "it takes none of --refine, --quality, --free, --keep, --transform and --steps"
 
 
@@ -21,29 +21,29 @@ class Backend(Protocol):
     """Turns aligned faces into somebody else under a key, and back.
 
     Faces are [B, 3, R, R] in [-1, 1] with R in :attr:`resolutions`, masks [B, 1, R, R] in 0..1 (where the result
-    will be seen, soft border included), keys one each. Results have the faces' shape. A batch of n equals n singles.
+    is seen, soft border included). Each face has a key. Results have the faces' shape. A batch of n equals n singles.
     """
 
     name: str
     resolutions: tuple[int, ...]
-    # Whether every pixel of a new face counts for recovery, and of a recovered one for what it is: then it is pasted as
-    # it is, its light and grain untouched.
+    # Whether recovery needs every pixel of a new face, and of a recovered one: then it is pasted as it is, without
+    # matching light and grain.
     exact: bool
-    exact_back: bool
-    # Whether recovery needs the very square again: then, where there is no record, the photo's last bits say it.
-    anchored: bool
-    # Whether faces that are given together take less time than one after another.
-    together: bool
-    # Whether recovery needs the very masks again: then they are coarse, and recorded.
-    outlined: bool
-    # What about the face may change too, for another face's outline is not the same: nothing, a rim wherever the face
-    # ends, or only beyond its landmarks' outline, so that what hides it stays as it is.
-    rim: Rim
-    # Whether its new faces come in the photo's light: to match it along the rim as well brings the original nearer.
-    lit: bool
+    exact_recovery: bool
+    # Whether recovery needs the very square again: without a record a registration mark holds it.
+    marked: bool
+    # Whether several faces in one call take less time than one after another.
+    batched: bool
+    # Whether recovery needs the very masks again: then they are coarse and go into the record.
+    records_masks: bool
+    # The mask margin, since another face's outline differs: none, one wherever the face ends, or one only beyond its
+    # landmarks' outline, which leaves hands and hair before the face as they are.
+    margin: Margin
+    # Whether its new faces come in the photo's light already.
+    matches_light: bool
 
     def parameters(self) -> dict[str, Parameter]:
-        """What recovery must know to be this one's inverse; canonical, goes into the header."""
+        """What recovery must know to invert it; canonical, goes into the header."""
         ...
 
     def under(self, settings: Settings) -> Backend:
@@ -55,59 +55,60 @@ class Backend(Protocol):
         ...
 
     def visible(self, masks: Tensor) -> Tensor:
-        """Where results are to be seen, [B, 1, R, R] in 0..1, for faces that a parser masks so."""
+        """Where results are seen, [B, 1, R, R] in 0..1, for masks of a parser."""
         ...
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor: ...
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        """The inverse of :meth:`anonymize`, from what can be seen of the anonymized photo."""
+        """The inverse of :meth:`anonymize`, from the anonymized photo."""
         ...
 
 
 @runtime_checkable
-class Imprinting(Protocol):
-    """A backend that corrects finished photos, faintly, so that recovery reads what was meant."""
+class Watermarking(Protocol):
+    """A backend that corrects finished photos, invisibly, so that recovery can read what it needs."""
 
     exact: bool
-    # How often it corrects a face, each time looking at what the correction before came to in the photo.
+    # How often it corrects a face. Each time it sees the photo that the correction before led to.
     corrections: int
 
-    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+    def write_watermark(
+        self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey
+    ) -> Tensor | None:
         """What to add to one finished face, or None.
 
         Args:
-            shown: the finished photo's square in which recovery will look for the face, [1, 3, R, R] in [-1, 1]: a new
-                face's landmarks do not lie quite as the old one's.
+            shown: the finished photo in the square where recovery will find the face, [1, 3, R, R] in [-1, 1]: a new
+                face's landmarks differ a little from the old one's.
             face: what :meth:`Backend.anonymize` was given, [1, 3, R, R].
-            original: what the original photo shows in the first square.
+            original: the original photo in the square of ``shown``.
             mask: where the new face is seen there, [1, 1, R, R] in 0..1.
+            key: its nonce encrypts the message; without one a fresh nonce is drawn.
 
         Returns:
             [1, 3, r, r] in units of ``shown``, over its whole square, 0 where the mask is 0.
-
-        What it says is encrypted under the nonce that the key names, else under a fresh one.
         """
         ...
 
 
 @runtime_checkable
-class Saying(Protocol):
-    """A backend whose new faces say, in pixels, what recovery needs, encrypted under a nonce of each face's own."""
+class Verifying(Protocol):
+    """A backend whose watermark is encrypted under a nonce of each face, with checks of key and record."""
 
     def checked(self, face: Tensor, key: FaceKey) -> Check | None:
-        """What a face [1, 3, R, R] said that :meth:`Backend.recover` was given last, under that very key object; None
-        if it was not given it."""
+        """The checks of a face [1, 3, R, R] that :meth:`Backend.recover` was given last, under that very key object;
+        None if it was not given it."""
         ...
 
     def digest_of_version_5(self) -> bytes:
-        """:meth:`Backend.digest` of the photos that watermarks of version 5 are in, which are read still."""
+        """:meth:`Backend.digest` of photos with watermarks of version 5, which can still be read."""
         ...
 
 
 @runtime_checkable
-class Renewing(Protocol):
-    """A backend whose whole transform is keyed by each face's nonce: what it says is nothing but transformed latents,
-    so a key that served two photos would be a stream used twice. It makes nobody the same person in two photos."""
+class NonceKeyed(Protocol):
+    """A backend whose whole transform is keyed by each face's nonce, because it encrypts nothing but latents: a key
+    for two photos would use one stream twice. Nobody becomes the same person in two photos."""
 
-    renews: bool
+    nonce_keyed: bool

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anonface.backends.base import Rim
+    from anonface.backends.base import Margin
     from anonface.crypto.keys import FaceKey
     from anonface.watermark.face_watermark import Content, Message
 
@@ -38,8 +38,8 @@ class Renderer(Protocol):
     """Draws a face for an identity code, and draws the original again at recovery. It knows no watermark."""
 
     resolutions: tuple[int, ...]
-    rim: Rim
-    lit: bool
+    margin: Margin
+    matches_light: bool
     # Numbers of the latent residual, which recovery adds inside the renderer; 0 if the renderer has none.
     residual_size: int
 

@@ -35,10 +35,10 @@ class RecoverableBackend:
         device: where the parts run.
     """
 
-    exact, exact_back = False, True
-    anchored = True
-    together = False
-    outlined = False
+    exact, exact_recovery = False, True
+    marked = True
+    batched = False
+    records_masks = False
     corrections = 4
     stores_residuals = True  # whether new faces hold residuals
     adds_residuals = True  # whether recovery adds the residuals that it reads
@@ -54,7 +54,11 @@ class RecoverableBackend:
     ) -> None:
         self.name, self.files, self.device = name, tuple(files), torch.device(device)
         self.identity, self.renderer, self.watermark = identity, renderer, watermark
-        self.resolutions, self.rim, self.lit = renderer.resolutions, renderer.rim, renderer.lit
+        self.resolutions, self.margin, self.matches_light = (
+            renderer.resolutions,
+            renderer.margin,
+            renderer.matches_light,
+        )
         self._messages: Memory[Message | None] = Memory()
         self._checks: Memory[Check] = Memory()
 
@@ -95,7 +99,9 @@ class RecoverableBackend:
         hidden = self.identity.hide(self.identity.embed(face), key)
         return self.renderer.draw(face.to(self.device), mask.to(self.device), hidden, key)
 
-    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+    def write_watermark(
+        self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey
+    ) -> Tensor | None:
         """What of its watermark a finished face still lacks."""
         shown, original, mask = (x.to(self.device) for x in (shown, original, mask))
         message = self._messages.recall(face, key)

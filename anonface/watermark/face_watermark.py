@@ -18,10 +18,10 @@ from torch import Tensor
 from anonface.crypto.keys import FaceKey, PayloadKey, fresh_nonce
 from anonface.models.identity import KEPT
 from anonface.watermark import channel, cipher, nonce, pixel_residual
-from anonface.watermark.payload import LEGIBLE, Check, Kind, Opening, Told, opened
+from anonface.watermark.payload import LEGIBLE, Check, OpenedChannel, Payload, PayloadFormat, open_first_channel
 
-RESIDUAL = Kind("compensation", 0.5, 0.25, recorded=True)
-CHECKS = Kind("checks", recorded=True)  # in its place, where there is no latent residual
+RESIDUAL = PayloadFormat("compensation", 0.5, 0.25, recorded=True)
+CHECKS = PayloadFormat("checks", recorded=True)  # in its place, where there is no latent residual
 # Spread of a code's keyed coordinates, in blocks of 26, of faces that the generator draws. The coordinates after these
 # vary too little to be written.
 SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.0218, 0.0166, 0.0099]).double()
@@ -84,18 +84,18 @@ class CodeWatermark:
         shift = (hidden - shown)[0, :KEPT] / SHIFT
         keyed = hidden[0, KEPT:WRITTEN] / SPREAD
         keyed = keyed / keyed.square().mean().sqrt()
-        first = torch.cat([nonce.numbers(number), cipher.drop(torch.cat([shift, keyed]), payload, "code")])
+        first = torch.cat([nonce.encode(number), cipher.encrypt(torch.cat([shift, keyed]), payload, "code")])
         if residual is None:
-            return Message(payload, (first, CHECKS.packed(hidden.new_zeros(0), payload, key.record)))
-        second = RESIDUAL.packed(residual, payload, key.record)
-        read = RESIDUAL.unpacked(channel.Reading(second, 0.0), payload, key.record)
+            return Message(payload, (first, CHECKS.encode(hidden.new_zeros(0), payload, key.record)))
+        second = RESIDUAL.encode(residual, payload, key.record)
+        read = RESIDUAL.decode(channel.Reading(second, 0.0), payload, key.record)
         assert read is not None
         return Message(payload, (first, second), read.numbers)
 
     def with_pixels(self, message: Message, missing: Tensor, face: Tensor, mask: Tensor) -> Message:
         second = message.channels[1]
         assert second is not None
-        more = pixel_residual.told(missing, face, mask, len(second), message.key)
+        more = pixel_residual.encode(missing, face, mask, len(second), message.key)
         return replace(message, channels=(*message.channels[:2], *more))
 
     def write(self, message: Message, face: Tensor, mask: Tensor) -> Tensor:
@@ -103,15 +103,15 @@ class CodeWatermark:
 
     def read(self, face: Tensor, shown: Tensor, key: FaceKey) -> Content:
         first, second, *rest = self.readings(face)
-        opening = opened(first, key)
-        residual = RESIDUAL.unpacked(second, opening.key, key.record) if self.residual_size else None
+        opening = open_first_channel(first, key)
+        residual = RESIDUAL.decode(second, opening.key, key.record) if self.residual_size else None
         checked = residual or self._checks(second, opening, key)
         fits = checked is not None if second.error < LEGIBLE and opening.key else None
         return Content(
             check=Check(opening.nonce, fits, checked.record if checked else None),
             hidden=self._hidden(opening, shown) if first.error < LEGIBLE else None,
             residual=residual.numbers if residual else None,
-            pixels=pixel_residual.heard(rest, face.shape[-1], channel.is_grey(face), opening.key),
+            pixels=pixel_residual.decode(rest, face.shape[-1], channel.is_grey(face), opening.key),
             error=second.error,
         )
 
@@ -122,16 +122,16 @@ class CodeWatermark:
         return channel.read(face, *counts, *pixel_residual.lengths())
 
     @staticmethod
-    def _checks(second: channel.Reading, opening: Opening, key: FaceKey) -> Told | None:
+    def _checks(second: channel.Reading, opening: OpenedChannel, key: FaceKey) -> Payload | None:
         """The second channel's checks where it holds nothing else."""
         if opening.key is None or not opening.key.nonced:
             return None
-        return CHECKS.unpacked(channel.Reading(second.values[: CHECKS.head], second.error), opening.key, key.record)
+        return CHECKS.decode(channel.Reading(second.values[: CHECKS.head], second.error), opening.key, key.record)
 
-    def _hidden(self, opening: Opening, shown: Tensor) -> Tensor | None:
+    def _hidden(self, opening: OpenedChannel, shown: Tensor) -> Tensor | None:
         if opening.key is None:
             return None
-        values = cipher.lift(opening.values[:WRITTEN], opening.key, "code")
+        values = cipher.decrypt(opening.values[:WRITTEN], opening.key, "code")
         kept = shown[0, :KEPT] + SHIFT * values[:KEPT]
         keyed = F.normalize(SPREAD * values[KEPT:], dim=0) * (1 - kept.square().sum()).clamp_min(0.1).sqrt()
         return F.normalize(F.pad(torch.cat([kept, keyed]), (0, self.width - WRITTEN))[None], dim=1)

@@ -34,7 +34,7 @@ class Tint:
     """
 
     resolutions = (256,)
-    rim, lit = "none", True
+    margin, matches_light = "none", True
 
     def __init__(self, residual_size):
         self.residual_size, self.calls = residual_size, []
@@ -170,7 +170,7 @@ def test_a_renderer_gets_its_latent_residual_back_under_the_right_key_alone(engi
     right, wrong = (key.face(CONSISTENT_SALT, "stub", 0) for key in (KEY, OTHER))
     shown = stub.anonymize(face, mask, [right])
     for _ in range(stub.corrections):
-        shown = shown + F.interpolate(stub.imprint(shown, face, face, mask, right), (256, 256), mode="bicubic")
+        shown = shown + F.interpolate(stub.write_watermark(shown, face, face, mask, right), (256, 256), mode="bicubic")
         shown = ((shown + 1) * 127.5).round().clamp(0, 255) / 127.5 - 1
     stub.recover(shown, mask, [right])
     called, _, residual = stub.renderer.calls[-1]

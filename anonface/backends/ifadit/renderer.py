@@ -15,31 +15,31 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends.base import Rim
-from anonface.backends.generator import FINEST_HEAD, load_generator, sketching
-from anonface.backends.ifadit.latent_residual import COORDINATES, CompensationParams, compensated, compensation
+from anonface.backends.base import Margin
+from anonface.backends.generator import FINEST_HEAD, draft_renderer, load_generator
+from anonface.backends.ifadit.latent_residual import COORDINATES, ResidualParams, find_residual, with_residual
 from anonface.backends.ifadit.refinement import (
-    BARE,
+    ANONYMIZE,
     CHOICE,
-    DISGUISE,
-    FROM_THERE,
-    RESTORE,
+    ETHNICITY_MARGIN,
+    GLASSES_WEIGHT,
+    RECOVER,
     Networks,
     RefineParams,
     Scene,
     in_mask,
-    otherwise,
     refine,
-    refined,
+    refine_best,
+    sex_age_error,
 )
-from anonface.backends.ifadit.target_identity import FEATURED, ONE, USUAL, cast, strangers
+from anonface.backends.ifadit.target_identity import FEATURED, SEVERAL, SINGLE, target_identities, wrong_key_identities
 from anonface.backends.parts import Finished
 from anonface.crypto.keys import FaceKey
-from anonface.faces.analysis import Sight, load_eyes
+from anonface.faces.analysis import FaceAnalysis, load_analysis_networks
 from anonface.faces.augmentation import shrink
 from anonface.faces.blend import composite
 from anonface.faces.colour_transfer import match_tones
-from anonface.faces.occlusion import in_place, mended
+from anonface.faces.occlusion import keep_photo_skin, place_render
 from anonface.models.attribute_encoder import AttributeEncoder, LatentMapper
 from anonface.models.face_parser import new_glasses
 from anonface.models.identity import KEPT
@@ -48,8 +48,10 @@ from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.mobile_stylegan import MappingNetwork
 from anonface.models.realism_critic import RealismCritic, within
 
-ELSEWHERE = 10.0  # nats of the critic's that a squared deviation of seeming East Asian, beyond FROM_THERE, is worth
-LONER = 60.0  # and, where nothing of the eyes shows, a cosine to the other strangers more than to the seen face
+ETHNICITY_WEIGHT = (
+    10.0  # nats of realism that a squared deviation of seeming East Asian is worth, beyond FROM_THERE, is worth
+)
+UNLIKE_WEIGHT = 60.0  # and, with hidden eyes, a unit of cosine to the other candidates above that to the shown face
 LATENTS = 17  # that a latent residual reaches
 USUAL_STEPS = 20
 FEWEST_STEPS = 6  # of a latent residual, if any are taken
@@ -66,25 +68,25 @@ class GeneratorRenderer:
 
     resolution = 256  # at which the networks look; renders have the size of the crop
     resolutions: tuple[int, ...] = (256, 512, 1024)
-    rim: Rim = "everywhere"
-    lit = True
+    margin: Margin = "everywhere"
+    matches_light = True
     residual_size = LATENTS * COORDINATES
 
     def __init__(self, mapping: MappingNetwork, device: torch.device | str = "cpu") -> None:
         self.device, self.mapping = torch.device(device), mapping
         self.attributes, mapper = AttributeEncoder(), LatentMapper()
-        census, inversion, critic = LatentAttributes(), InversionEncoder(), RealismCritic()
-        parts = (self.attributes, mapper, census, inversion, critic)
+        regressor, inversion, critic = LatentAttributes(), InversionEncoder(), RealismCritic()
+        parts = (self.attributes, mapper, regressor, inversion, critic)
         for module, name in zip(parts, (*FILES, *CHOICE_FILES), strict=True):
             weights.load(module, name)
             module.requires_grad_(False).eval().to(self.device)
         generator = load_generator(self.device)
         self.networks = Networks(
-            **vars(load_eyes(self.device)),
+            **vars(load_analysis_networks(self.device)),
             generator=generator,
-            sketch=sketching(generator, self.device),
+            draft=draft_renderer(generator, self.device),
             mapper=mapper,
-            census=census,
+            regressor=regressor,
             inversion=inversion,
             critic=critic,
         )
@@ -104,30 +106,32 @@ class GeneratorRenderer:
 
     def _set(self, steps: int, free: str) -> None:
         self.steps, freed = steps, tuple(free.split(","))
-        let_go: dict[str, Any] = {name: 0.0 for name in ("sex", "age") if name in freed}
-        # with fewer steps than usual there is no time for another person's
-        turns = DISGUISE.turns if steps >= USUAL_STEPS else 1
-        self.disguise = replace(DISGUISE, steps=steps, turns=turns, **let_go)
-        self.finishing = CompensationParams(rate=0.1, steps=max(steps * 2 // 3, FEWEST_STEPS) if steps else 0)
-        self.restoration = replace(RESTORE, steps=steps * 3 // 2)
-        self.casting = replace(USUAL if steps else ONE, free=freed)
-        self.choice = replace(CHOICE, **let_go, **({"ethnicity": 0.0} if "tone" in freed else {}))
+        freed_weights: dict[str, Any] = {name: 0.0 for name in ("sex", "age") if name in freed}
+        # with fewer steps than usual there is no time for another candidate
+        tries = ANONYMIZE.tries if steps >= USUAL_STEPS else 1
+        self.anonymization = replace(ANONYMIZE, steps=steps, tries=tries, **freed_weights)
+        self.residual_params = ResidualParams(rate=0.1, steps=max(steps * 2 // 3, FEWEST_STEPS) if steps else 0)
+        self.restoration = replace(RECOVER, steps=steps * 3 // 2)
+        self.targeting = replace(SEVERAL if steps else SINGLE, free=freed)
+        self.choice = replace(CHOICE, **freed_weights, **({"ethnicity": 0.0} if "tone" in freed else {}))
 
     def draw(self, face: Tensor, mask: Tensor, hidden: Tensor, key: FaceKey) -> Tensor:
-        sight = self._sight(face)
+        analysis = self._sight(face)
         if self.steps:
-            people, order, kept, scene = self.ranked(hidden, sight, shrink(mask, self.resolution))
-            w = refined(people, order, kept, scene, self.networks.mapper)
+            candidates, order, kept, scene = self.rank(hidden, analysis, shrink(mask, self.resolution))
+            w = refine_best(candidates, order, kept, scene, self.networks.mapper)
         else:
-            w = self._cast(hidden, sight)[0][0]
-        return self._in_place(w, face, mask, sight, key)
+            w = self._targets(hidden, analysis)[0][0]
+        return self._place_render(w, face, mask, analysis, key)
 
-    def ranked(self, hidden: Tensor, sight: Sight, mask: Tensor) -> tuple[list[Tensor], list[int], Tensor, Scene]:
-        """Whom a hidden code casts for a face, latents each, in which order they fit into its place, the code's kept
-        coordinates, and the place: what ``refine.refined`` asks for."""
-        people, nobody, kept = self._cast(hidden, sight)
-        scene = self._scene(sight, mask, self.disguise)
-        return people, scene.ranked(people, nobody, kept, self.networks.mapper, self.choice), kept, scene
+    def rank(
+        self, hidden: Tensor, analysis: FaceAnalysis, mask: Tensor
+    ) -> tuple[list[Tensor], list[int], Tensor, Scene]:
+        """Candidates of a hidden code, latents each, their order, the code's kept coordinates and the scene: the
+        arguments of :func:`refine_best`."""
+        candidates, neutral, kept = self._targets(hidden, analysis)
+        scene = self._scene(analysis, mask, self.anonymization)
+        return candidates, scene.rank(candidates, neutral, kept, self.networks.mapper, self.choice), kept, scene
 
     def residual(self, finished: Finished, face: Tensor, original: Tensor, code: Tensor) -> Tensor | None:
         if not self.steps:
@@ -136,13 +140,13 @@ class GeneratorRenderer:
         start, base = (mapper.to_u(self.latents(x, code)) for x in (shrink(face, self.resolution), finished.plain))
         small, mask, seen = (shrink(x, self.resolution) for x in (original, finished.mask, finished.face))
         begun = (start - base)[..., :COORDINATES]
-        return compensation(base, small, mask, seen, self.networks, self.finishing, begun).flatten()
+        return find_residual(base, small, mask, seen, self.networks, self.residual_params, begun).flatten()
 
     def redraw(self, finished: Finished, code: Tensor, residual: Tensor | None, clear: bool = True) -> Tensor:
         w, mapper = self.latents(finished.plain, code), self.networks.mapper
         if residual is not None:
             base = mapper.to_u(w)
-            w = mapper.to_w(compensated(base, residual.to(base).view(1, -1, COORDINATES)))
+            w = mapper.to_w(with_residual(base, residual.to(base).view(1, -1, COORDINATES)))
         if self.steps and not clear:
             mask = shrink(finished.mask, self.resolution)
             w = refine(w, code, self._scene(self._sight(finished.face), mask, self.restoration), mapper)
@@ -151,34 +155,37 @@ class GeneratorRenderer:
     @torch.no_grad()
     def wrong_key_face(self, finished: Finished, code: Tensor) -> Tensor:
         face, mask = finished.face, finished.mask
-        sight = self._sight(face)
-        return self._in_place(self.wrong_key_latents(code, finished.plain, mask, sight), face, mask, sight)
+        analysis = self._sight(face)
+        return self._place_render(self.wrong_key_latents(code, finished.plain, mask, analysis), face, mask, analysis)
 
     @torch.no_grad()
-    def wrong_key_latents(self, hidden: Tensor, plain: Tensor, mask: Tensor, sight: Sight) -> Tensor:
-        """Latents of whom a wrong key shows: who looks like a photo in the seen face's place, of its sex and about its
-        age, and not East Asian: where the original seems so, a recognizer takes many others who do for the original.
+    def wrong_key_latents(self, hidden: Tensor, plain: Tensor, mask: Tensor, analysis: FaceAnalysis) -> Tensor:
+        """Latents of the wrong-key face: the most realistic candidate of the shown face's apparent sex and age.
 
-        How far a stranger is from the original, the networks do not tell; but behind dark glasses, where one in seven
-        is taken for the original, who is unlike the other strangers is farther, and who is like the seen face, which
-        was chosen to be far.
+        Candidates who seem East Asian are avoided: where the original seems so, recognizers confuse many of them. The
+        distance to the original is unknown here. Behind dark glasses, where one face in seven is taken for the
+        original, a candidate unlike the others and like the shown face is farther from it.
         """
-        networks, small, cover = self.networks, sight.face, shrink(mask, self.resolution)
-        people, likely, codes = [], [], []
-        for code, features in zip(*strangers(hidden, KEPT, sight, networks, self.mapping), strict=True):
+        networks, small, cover = self.networks, analysis.face, shrink(mask, self.resolution)
+        candidates, likely, codes = [], [], []
+        for code, features in zip(*wrong_key_identities(hidden, KEPT, analysis, networks, self.mapping), strict=True):
             w = self.latents(plain, code[None])
             w[:, :FEATURED] += features
-            placed = mended(networks.generator.synthesize(w, self.resolution), small, cover, sight, features=True)
+            placed = keep_photo_skin(
+                networks.generator.synthesize(w, self.resolution), small, cover, analysis, features=True
+            )
             shown = composite(small, placed, cover)
             codes.append(networks.encoder(shown))
-            worn = in_mask(new_glasses(networks.parser(shown), sight.parsed), cover, cover)
-            other = otherwise(networks.apparent(shown)[0], sight.seems, self.choice) / self.choice.natural
-            there = (networks.ethnicity(codes[-1]) - FROM_THERE).clamp_min(0).square().sum()
-            likely.append(within(networks.critic(shown), cover).sum() - other - ELSEWHERE * there - BARE * worn)
-            people.append(w)
+            worn = in_mask(new_glasses(networks.parser(shown), analysis.parsed), cover, cover)
+            other = sex_age_error(networks.apparent(shown)[0], analysis.seems, self.choice) / self.choice.natural
+            there = (networks.ethnicity(codes[-1]) - ETHNICITY_MARGIN).clamp_min(0).square().sum()
+            likely.append(
+                within(networks.critic(shown), cover).sum() - other - ETHNICITY_WEIGHT * there - GLASSES_WEIGHT * worn
+            )
+            candidates.append(w)
         every = torch.cat(codes)
-        alike = F.cosine_similarity(every, every.mean(0, keepdim=True)) - F.cosine_similarity(every, sight.code)
-        return people[int((torch.stack(likely) - LONER * sight.eyes_hidden(cover) * alike).argmax())]
+        alike = F.cosine_similarity(every, every.mean(0, keepdim=True)) - F.cosine_similarity(every, analysis.code)
+        return candidates[int((torch.stack(likely) - UNLIKE_WEIGHT * analysis.eyes_hidden(cover) * alike).argmax())]
 
     @torch.no_grad()
     def latents(self, face: Tensor, code: Tensor) -> Tensor:
@@ -189,24 +196,28 @@ class GeneratorRenderer:
         """The face of latents in the photo's light, [1, 3, R, R] in [-1, 1] on the CPU."""
         return match_tones(self._render(w, face.shape[-1]), face, mask).clamp(-1, 1).cpu()
 
-    def _sight(self, face: Tensor) -> Sight:
-        return Sight(shrink(face, self.resolution), self.networks)
+    def _sight(self, face: Tensor) -> FaceAnalysis:
+        return FaceAnalysis(shrink(face, self.resolution), self.networks)
 
-    def _scene(self, sight: Sight, mask: Tensor, params: RefineParams) -> Scene:
+    def _scene(self, analysis: FaceAnalysis, mask: Tensor, params: RefineParams) -> Scene:
         networks = self.networks
-        return Scene(sight, mask, networks.sketch, params, networks.critic if params.natural else None)
+        return Scene(analysis, mask, networks.draft, params, networks.critic if params.natural else None)
 
-    def _cast(self, hidden: Tensor, sight: Sight) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """People, nobody, and the hidden code's kept coordinates with 0 for the rest."""
-        kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(sight.face)
-        people = cast(hidden, sight, self.latents(sight.face, kept), self.networks, self.mapping, self.casting)
-        return *people, kept
+    def _targets(self, hidden: Tensor, analysis: FaceAnalysis) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Candidates, the same without features, and the hidden code's kept coordinates with 0 for the rest."""
+        kept = F.pad(hidden[:, :KEPT], (0, hidden.shape[1] - KEPT)).to(analysis.face)
+        candidates = target_identities(
+            hidden, analysis, self.latents(analysis.face, kept), self.networks, self.mapping, self.targeting
+        )
+        return *candidates, kept
 
     @torch.no_grad()
-    def _in_place(self, w: Tensor, face: Tensor, mask: Tensor, sight: Sight, key: FaceKey | None = None) -> Tensor:
-        return in_place(self._render(w, face.shape[-1]), face, mask, sight, key)
+    def _place_render(
+        self, w: Tensor, face: Tensor, mask: Tensor, analysis: FaceAnalysis, key: FaceKey | None = None
+    ) -> Tensor:
+        return place_render(self._render(w, face.shape[-1]), face, mask, analysis, key)
 
     @torch.no_grad()
     def _render(self, w: Tensor, side: int) -> Tensor:
-        # a 256-px crop gets the 512-px head too, shrunk: it is the better one
+        # a 256-px crop gets the 512-px head too, shrunk: that is better
         return shrink(self.networks.generator.synthesize(w, max(FINEST_HEAD, side)), side)

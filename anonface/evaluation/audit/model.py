@@ -28,7 +28,7 @@ from anonface.models.identity_flow import FlowKey, SecureIdentityFlow
 from anonface.pipeline import Engine as NetworkEngine
 from anonface.watermark import cipher
 from anonface.watermark.face_watermark import RESIDUAL
-from anonface.watermark.payload import LEGIBLE, opened
+from anonface.watermark.payload import LEGIBLE, open_first_channel
 
 Pixels = NDArray[np.uint8]
 Code = NDArray[np.float64]
@@ -76,7 +76,7 @@ def of(engine: NetworkEngine) -> Model:
         plain = Model(functools.partial(_encode, encoder.requires_grad_(False).eval().to(engine.device)), engine)
         if not isinstance(backend, LatentEditingBackend):
             return plain
-        reading = Reading(backend, latent_editing.COMPENSATION[1].name)
+        reading = Reading(backend, latent_editing.RESIDUALS[1].name)
         return replace(plain, said=reading.said, payload=reading.payload)
     reading = Reading(backend, RESIDUAL.name)
     return Model(
@@ -105,8 +105,8 @@ class Reading:
 
     def payload(self, crop: Pixels, key: Key) -> Code | None:
         first, second, *_ = self.backend.readings(_face(crop))
-        own = opened(first, key.face(CONSISTENT_SALT, self.backend.name, 0)).key
-        return None if own is None or second.error > LEGIBLE else cipher.lift(second.values, own, self.label).numpy()
+        own = open_first_channel(first, key.face(CONSISTENT_SALT, self.backend.name, 0)).key
+        return None if own is None or second.error > LEGIBLE else cipher.decrypt(second.values, own, self.label).numpy()
 
 
 class Strangers:

@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit.backend import IFADIT, IFADITSettings
 from anonface.backends.ifadit.identity import KeyGen
-from anonface.backends.ifadit.refinement import DISGUISE
+from anonface.backends.ifadit.refinement import ANONYMIZE
 from anonface.backends.ifadit.renderer import FEWEST_STEPS
 from anonface.backends.recoverable import CLEAR
 from anonface.backends.registry import build
 from anonface.cli.options import EFFORTS
 from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.errors import UsageError
-from anonface.faces.analysis import Sight
+from anonface.faces.analysis import FaceAnalysis
 from anonface.models.identity import KEPT
 from anonface.models.identity_flow import SecureIdentityFlowParams
 from anonface.training.data import draw_latents
@@ -73,7 +73,7 @@ def test_results_have_the_crops_size(backend, faces, masks):
 def test_the_key_shapes_a_new_face_and_no_strangers(backend, faces, masks, monkeypatch):
     fast, (key, other), said = backend.under({"refine": 0}), face_keys(2), []
     unshaped = lambda render, mesh, key, amount: said.append(key) or render  # noqa: E731
-    monkeypatch.setattr("anonface.faces.occlusion.shaped", unshaped)
+    monkeypatch.setattr("anonface.faces.occlusion.warp_shape", unshaped)
     plain = fast.anonymize(faces[:1], masks[:1], [key])
     assert said == [key]
     shown = marked(fast, faces[:1], masks[:1], key)
@@ -113,7 +113,7 @@ def marked(backend: IFADIT, face: torch.Tensor, mask: torch.Tensor, key: FaceKey
     """The finished face with its watermark."""
     shown = blend(face, backend.anonymize(face, mask, [key]), mask)
     for _ in range(backend.corrections):
-        pattern = backend.imprint(shown, face, face, mask, key)
+        pattern = backend.write_watermark(shown, face, face, mask, key)
         shown = ((shown + F.interpolate(pattern, (256, 256), mode="bicubic") + 1) * 127.5).round() / 127.5 - 1
     return shown
 
@@ -131,13 +131,13 @@ def test_a_finished_face_says_whom_it_stands_for_and_what_else_there_was(backend
 
 
 def test_another_person_has_a_turn_where_there_is_time_for_it(backend):
-    turns = [backend.under({"refine": steps}).renderer.disguise.turns for steps in (19, 20, 40)]
-    assert turns == [1, DISGUISE.turns, DISGUISE.turns] and DISGUISE.turns > 1
-    assert backend.under({"refine": 4}).under({"refine": 20}).renderer.disguise.turns == DISGUISE.turns
+    tries = [backend.under({"refine": steps}).renderer.anonymization.tries for steps in (19, 20, 40)]
+    assert tries == [1, ANONYMIZE.tries, ANONYMIZE.tries] and ANONYMIZE.tries > 1
+    assert backend.under({"refine": 4}).under({"refine": 20}).renderer.anonymization.tries == ANONYMIZE.tries
 
 
 def test_what_a_recovery_needs_is_found_in_enough_steps_where_any_are_taken(backend):
-    steps = [backend.under({"refine": steps}).renderer.finishing.steps for steps in (0, 1, 9, 20, 40)]
+    steps = [backend.under({"refine": steps}).renderer.residual_params.steps for steps in (0, 1, 9, 20, 40)]
     assert steps == [0, FEWEST_STEPS, FEWEST_STEPS, 13, 26]
 
 
@@ -145,7 +145,7 @@ def test_faces_that_watermark_5_made_come_back(backend, faces, masks, monkeypatc
     """Their key is the salt's own, and no nonce stands before the code."""
     quick, key = backend.under({"refine": 0}), face_keys(1)[0]
     monkeypatch.setattr(FaceKey, "payload", lambda key, nonce: key.payload_of_version_5())
-    monkeypatch.setattr("anonface.watermark.nonce.numbers", lambda nonce: torch.zeros(0))
+    monkeypatch.setattr("anonface.watermark.nonce.encode", lambda nonce: torch.zeros(0))
     written = CodeWatermark.message
     monkeypatch.setattr(CodeWatermark, "message", lambda *given: replace(m := written(*given), channels=m.channels[:1]))
     finished = marked(quick, faces[:1], masks[:1], key)
@@ -172,14 +172,14 @@ def test_where_nothing_can_be_read_the_face_itself_is(backend, faces):
     assert min(said.error for said in backend.readings(faces[:1])) > LEGIBLE
     key = face_keys(1)[0]
     with torch.inference_mode():
-        seen = backend.identity.compensation(backend.renderer.networks.encoder(faces[:1])).double()
+        seen = backend.identity.find_residual(backend.renderer.networks.encoder(faces[:1])).double()
     assert torch.allclose(backend.recovered_code(faces[:1], key), backend.identity.reveal(seen, key))
 
 
-def wrong_key_latents(backend, hidden, face, mask, sight=None):
+def wrong_key_latents(backend, hidden, face, mask, analysis=None):
     """Latents of whom a wrong key shows."""
-    sight = sight or Sight(face, backend.renderer.networks)
-    return backend.renderer.wrong_key_latents(hidden, channel.without(face), mask, sight)
+    analysis = analysis or FaceAnalysis(face, backend.renderer.networks)
+    return backend.renderer.wrong_key_latents(hidden, channel.without(face), mask, analysis)
 
 
 def test_a_wrong_keys_stranger_wears_no_glasses_that_nobody_wore(backend, faces, masks, monkeypatch):
@@ -200,13 +200,13 @@ def test_a_wrong_keys_stranger_is_of_the_seen_faces_sex_and_age(backend, faces, 
 
     def shown(alike: int) -> torch.Tensor:
         """Who is shown where all strangers but one are said to look otherwise than the face that is seen."""
-        looks, own = itertools.count(), Sight(faces[:1], backend.renderer.networks).seems
+        looks, own = itertools.count(), FaceAnalysis(faces[:1], backend.renderer.networks).seems
 
         def said(seems, photo, params):
             assert params.sex and params.age and torch.equal(photo, own) and not torch.equal(seems, own)
             return torch.tensor(1e5 * (next(looks) != alike))
 
-        monkeypatch.setattr("anonface.backends.ifadit.renderer.otherwise", said)
+        monkeypatch.setattr("anonface.backends.ifadit.renderer.sex_age_error", said)
         return wrong_key_latents(backend, hidden, faces[:1], masks[:1])
 
     assert not torch.equal(shown(0), shown(1)) and torch.equal(shown(1), shown(1))
@@ -214,14 +214,14 @@ def test_a_wrong_keys_stranger_is_of_the_seen_faces_sex_and_age(backend, faces, 
 
 def test_behind_dark_glasses_a_wrong_keys_stranger_is_unlike_the_others(backend, faces, masks, monkeypatch):
     hidden = F.normalize(torch.randn(1, 448, generator=torch.Generator().manual_seed(8)), dim=1)
-    sight, drawn, seen = Sight(faces[:1], backend.renderer.networks), [], []
-    assert float(sight.eyes_hidden(masks[:1])) < 0.1
+    analysis, drawn, seen = FaceAnalysis(faces[:1], backend.renderer.networks), [], []
+    assert float(analysis.eyes_hidden(masks[:1])) < 0.1
     latents, encoder = backend.renderer.latents, backend.renderer.networks.encoder
     monkeypatch.setattr(backend.renderer, "latents", lambda *said: drawn.append(latents(*said)) or drawn[-1])
-    monkeypatch.setattr(Sight, "eyes_hidden", lambda self, mask: torch.tensor(1e4))
-    own = sight.code  # looked at before those that count
+    monkeypatch.setattr(FaceAnalysis, "eyes_hidden", lambda self, mask: torch.tensor(1e4))
+    own = analysis.code  # looked at before those that count
     hook = encoder.register_forward_hook(lambda module, given, code: seen.append(code))
-    shown = wrong_key_latents(backend, hidden, faces[:1], masks[:1], sight)
+    shown = wrong_key_latents(backend, hidden, faces[:1], masks[:1], analysis)
     hook.remove()
     codes = torch.cat(seen[-len(drawn) :])
     alike = F.cosine_similarity(codes, codes.mean(0, keepdim=True)) - F.cosine_similarity(codes, own)
