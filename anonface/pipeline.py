@@ -1,4 +1,4 @@
-"""One photo in memory: detect -> align -> mask -> backend -> blend, and back.
+"""One photo in memory: detect -> align -> mask -> backend -> composite -> watermark, and back.
 
 An :class:`Engine` holds the loaded models, so that many photos pay for them once.
 """
@@ -13,15 +13,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anonface.backends.base import Backend, Imprinting, Parameter, Renewing, Saying, build
+from anonface.backends.base import Backend, NonceKeyed, Parameter, Verifying, Watermarking
 from anonface.backends.device import choose_device, clear_memory_errors, to_pixels, to_tensor
+from anonface.backends.registry import build
 from anonface.crypto.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
 from anonface.errors import ContainerError, LimitError, NoFaceError, UsageError
 from anonface.faces import align, blend, matching, outline, parse
 from anonface.faces.detect import Face, build_detector, same_face
 from anonface.faces.second_look import Cover, look_again
 from anonface.record.anf1 import NONCES, ORIGINAL, FaceEntry, FaceReport, Header, binding, damaged
-from anonface.watermark import registration as anchor
+from anonface.watermark import registration
 
 Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
@@ -29,7 +30,7 @@ Chosen = Literal["all", "largest"] | Sequence[int]
 """Which faces of a photo: those of these numbers, counted from 0, from top-left to bottom-right."""
 
 Watch = Callable[[str, int, int], None]
-"""Told what is done to a photo's face, its number from 1 and how many faces there are: ("rendering", 1, 3)."""
+"""Called with a step, the number of its face from 1 and how many faces there are: ("rendering", 1, 3)."""
 
 Quad = NDArray[np.float64]
 Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
@@ -37,9 +38,8 @@ Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
 OUTLINE = "outline"  # what the record calls faces' outlines, followed by their numbers
 MOST_OUTLINES = 128  # faces; a header has room for some more
 MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
-# Where FFHQ's alignment puts the five points in its square: eyes, nose tip, mouth corners; and the face's box.
+# Where FFHQ's alignment puts the five points in its square (eyes, nose tip, mouth corners), and the face's box.
 ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
-# Of what is recovered by key and pixels alone.
 UNANCHORED = "no face bears this key's mark of backend {!r}: key or --backend is another's, or it was saved again since"
 FOREIGN = "the record does not belong to this picture: its faces were made at another time, for another photo"
 CHANGED = "the record was changed since the photo was made: key and picture fit, but not what it says"
@@ -53,7 +53,7 @@ ALIGNED_CENTRE, ALIGNED_SIDE = np.array([[0.5, 0.56]]), 0.6
 
 @dataclass(frozen=True)
 class Anonymized:
-    """The new photo (uint8 [H, W, 3]), its faces, the header that recovery wants, and what its owner should know."""
+    """The new photo (uint8 [H, W, 3]), its faces, the header for recovery, and notes for its owner."""
 
     pixels: Pixels
     faces: list[FaceReport]
@@ -63,8 +63,8 @@ class Anonymized:
 
 @dataclass(frozen=True)
 class Recovered:
-    """The recovered photo. ``verified`` is "unknown": without a seal nobody can tell a right key from a wrong one.
-    ``notes`` are for the user."""
+    """The recovered photo. ``verified`` is "unknown": without an encrypted original nobody can tell a right key from a
+    wrong one. ``notes`` are for the user."""
 
     pixels: Pixels
     faces: list[FaceReport]
@@ -74,13 +74,13 @@ class Recovered:
 
 @dataclass(frozen=True)
 class _Located:
-    """A face to work on: where it was seen, the square it lies in, and why it cannot be synthesised, if so; of one that
-    an anchor named, the nonce that it says."""
+    """A face to work on: where it was detected, its square, and why it cannot be synthesised, if so. A face found by
+    its registration mark has the nonce of the mark."""
 
     box: Box
     quad: Quad
     obstacle: str | None
-    face: Face | None = None  # as a detector saw it
+    face: Face | None = None  # as it was detected
     nonce: bytes = b""
 
     @property
@@ -91,7 +91,7 @@ class _Located:
 
 @dataclass(frozen=True)
 class _Cut:
-    """The crop of one face with the mask of what may change in it, and whether that leaves out the eyes."""
+    """The crop of one face, the mask of what may change in it, and whether the mask leaves out the eyes."""
 
     quad: Quad
     crop: Pixels
@@ -103,19 +103,19 @@ class Engine:
     """Models loaded once, for any number of photos.
 
     Args:
-        backend: a name of ``backends.base.BACKENDS``.
+        backend: a name of ``backends.registry.BACKENDS``.
         device: ``auto`` (CUDA where there is one, else the CPU), ``cpu``, ``cuda`` or ``cuda:N``.
         detector, parser: names of ``faces.detect`` and ``faces.parse``.
         refine: refinement steps; None takes the backend's default, at recovery the header's.
         batch_size: faces a backend gets at a time; bounds memory.
         settings: more of the backend's settings.
-        keep: named photos of people who are left as they are wherever they are met, one face each.
+        keep: named photos of people who are left as they are in every photo, one face each.
         watch: called as work on a face begins, with the first one's number where several are rendered together.
 
     Raises:
         DeviceError: the device is not there.
-        UsageError: a photo of ``keep`` does not show one face that can be known again.
-        WeightsError, UsageError: as the rooms below raise them.
+        UsageError: a photo of ``keep`` does not show one face that can be matched, or a setting is wrong.
+        WeightsError: weights are missing.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Engine:
         chosen = dict(settings or {}) | ({} if refine is None else {"refine": refine})
         self.backend: Backend = build(backend, self.device, chosen)
         kept = [self._portrait(name, pixels) for name, pixels in keep]
-        self.people = matching.People(kept, self.device) if kept else None
+        self.known_people = matching.KnownPeople(kept, self.device) if kept else None
 
     @property
     def device_name(self) -> str:
@@ -158,18 +158,18 @@ class Engine:
         faceless: bool = False,
         sealed: bool = False,
     ) -> Anonymized:
-        """Make the faces of a photo other people's.
+        """Replace the faces of a photo by synthetic ones.
 
         Args:
             pixels: uint8 [H, W, 3] RGB, upright.
             consistent: the same key and person give the same other person in every photo, and key and pixels are
-                enough to come back; otherwise every photo draws its own salt.
-            boxes: faces that no detector sees, as (x, y, w, h).
+                enough for recovery. Otherwise every photo draws its own salt.
+            boxes: faces that the detector misses, as (x, y, w, h).
             kdf: how the key was made from a passphrase, to be noted in the header.
             faces: which of them; the others are left as they are, and so are the people of ``keep``.
             faceless: return a photo without a face unchanged.
-            sealed: whether an original will be sealed into the record. The faces say it under the key, so that a
-                recovery can tell when the seal was taken away.
+            sealed: whether an encrypted original will be in the record. The watermark holds that too, so recovery
+                notices when the original was removed.
 
         Raises:
             NoFaceError: the photo has no face.
@@ -187,8 +187,8 @@ class Engine:
         synth = [found[i] for i in rendered]
         outlines: dict[str, Parameter] = {}
         notes: tuple[str, ...] = ()
-        if self.backend.outlined and (consistent or len(synth) > MOST_OUTLINES):
-            cuts = [self._outlined(result, face.quad) for face in synth]  # recovery has no record, or no room in it
+        if self.backend.records_masks and (consistent or len(synth) > MOST_OUTLINES):
+            cuts = [self._recorded_cut(result, face.quad) for face in synth]  # recovery has no record, or no room in it
         else:
             cuts = [self._cut(result, face.quad, self.parser) for face in synth]
             notes = tuple(
@@ -196,20 +196,21 @@ class Engine:
                 for i, cut in zip(rendered, cuts, strict=True)
                 if cut.eyeless
             )
-            if self.backend.outlined:
+            if self.backend.records_masks:
                 outlines = {f"{OUTLINE}{i}": outline.of_mask(cut.soft) for i, cut in enumerate(cuts)}
-                cuts = [self._outlined(result, cut.quad, _said(outlines, i)) for i, cut in enumerate(cuts)]
-        # keys count the faces that are synthesised, in the order of the header
+                cuts = [self._recorded_cut(result, cut.quad, _outline_of(outlines, i)) for i, cut in enumerate(cuts)]
+        # keys are numbered by synthesised faces, in the order of the header
         marks = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
         nonces = [fresh_nonce() for _ in synth]
-        keys = _under(self.backend, marks, nonces, b"")
+        keys = _keyed(self.backend, marks, nonces, b"")
         result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize, self.backend.exact)
         result, found, seen = self._look_again(pixels, result, found, kept)
         located = [face for i, face in enumerate(found) if i not in kept]
         notes = (*notes, *seen)
+        parameters = {**self.backend.parameters(), "parser": self.parser, **outlines}
         header = Header(
             backend=self.backend.name,
-            parameters={**self.backend.parameters(), "parser": self.parser, **outlines, **self._nonced(nonces, sealed)},
+            parameters={**parameters, **self._nonce_parameters(nonces, sealed)},
             flow_salt=salt,
             consistent=consistent,
             kdf=kdf,
@@ -221,84 +222,86 @@ class Engine:
             ),
         )
         record = _binding(header)
-        for face_key in keys:  # known only now: the second look may cover more
+        for face_key in keys:  # known only after the second look, which may cover more
             face_key.record = record
         quads = [cut.quad for cut in cuts]
-        if isinstance(self.backend, Imprinting):
+        if isinstance(self.backend, Watermarking):
             quads = self._to_be_found(result, cuts) if consistent and not self.backend.exact else quads
-            result = self._imprint(pixels, result, cuts, quads, keys, self.backend)
-        if self.backend.anchored and (consistent or not self.backend.outlined):
+            result = self._write_watermarks(pixels, result, cuts, quads, keys, self.backend)
+        if self.backend.marked and (consistent or not self.backend.records_masks):
             for quad, mark, nonce in zip(quads, marks, nonces, strict=True):
                 changed = (result != pixels).any(2)
-                result = anchor.drop(result, quad, changed, mark, nonce if _renews(self.backend) else b"")
+                result = registration.write(result, quad, changed, mark, nonce if _nonce_keyed(self.backend) else b"")
         return Anonymized(result, _report(found, kept), header, notes)
 
     def recover(
         self, pixels: Pixels, key: Key | PhotoKey, header: Header | None = None, *, faces: Chosen = "all"
     ) -> Recovered:
-        """Lead an anonymized photo back.
+        """Recover an anonymized photo.
 
         Args:
             key: the master, or its share in photos of the header's salt.
-            header: what the anonymized file says; None recovers from pixels and key alone, as ``consistent`` allows.
-            faces: as it was anonymized with; where there is a header, that says it.
+            header: the record of the anonymized file; None recovers from pixels and key alone, as ``consistent``
+                allows.
+            faces: as it was anonymized with; a header overrides it.
 
         Raises:
             NoFaceError: there is no header, and no face was found.
             UsageError: ``faces`` numbers a face that is not there.
             ContainerError: the header is of another backend, other weights, another canvas or another photo; or the key
-                fits the faces, and they say that the header is not the one they were made with.
+                fits the faces, and their checks do not fit the header.
         """
         backend = self.backend
         kept: dict[int, str] = {}
         notes: tuple[str, ...] = ()
-        if header is None and (anchors := self._anchored(pixels, key)):
-            found, salt, consistent, parser = anchors, CONSISTENT_SALT, True, self.parser
+        if header is None and (marked_faces := self._marked(pixels, key)):
+            found, salt, consistent, parser = marked_faces, CONSISTENT_SALT, True, self.parser
         elif header is None:
             found = self._locate(pixels, ())
             kept = self._kept(pixels, found, faces)
             salt, consistent, parser = CONSISTENT_SALT, True, self.parser
-            if backend.anchored:
+            if backend.marked:
                 notes = (UNANCHORED.format(backend.name),)
         else:
             found, salt, consistent = _from_header(header), header.flow_salt, header.consistent
             backend, parser = self._fitting(header, pixels)
-            if consistent:  # then what is read lies where a search would look, and the record says where faces were
-                found = _at_anchors(found, self._anchored(pixels, key))
+            if consistent:  # then the watermark lies where a search finds the face, not where the record places it
+                found = _at_marks(found, self._marked(pixels, key))
         synth = [face for i, face in enumerate(found) if face.obstacle is None and i not in kept]
         nonces = _nonces(header, len(synth)) if header else [face.nonce or None for face in synth]
         marks = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
-        keys = _under(backend, marks, nonces, _binding(header) if header else b"")
-        if backend.outlined:
-            said = header.parameters if header else {}
-            cuts = [self._outlined(pixels, face.quad, _said(said, i)) for i, face in enumerate(synth)]
-        elif backend.anchored:
-            dropped = [nonce or b"" if _renews(backend) else b"" for nonce in nonces]
+        keys = _keyed(backend, marks, nonces, _binding(header) if header else b"")
+        if backend.records_masks:
+            recorded = header.parameters if header else {}
+            cuts = [self._recorded_cut(pixels, face.quad, _outline_of(recorded, i)) for i, face in enumerate(synth)]
+        elif backend.marked:
+            known = [nonce or b"" if _nonce_keyed(backend) else b"" for nonce in nonces]
             cuts = [
                 self._cut(pixels, face.quad, parser, mark, nonce)
-                for face, mark, nonce in zip(synth, marks, dropped, strict=True)
+                for face, mark, nonce in zip(synth, marks, known, strict=True)
             ]
         else:
             cuts = [self._cut(pixels, face.quad, parser) for face in synth]
-        result = self._replace(pixels, cuts, keys, backend, backend.recover, backend.exact_back)
-        if header and isinstance(backend, Saying):
-            notes = (*notes, *_vouched(header, cuts, keys, nonces, backend))
+        result = self._replace(pixels, cuts, keys, backend, backend.recover, backend.exact_recovery)
+        if header and isinstance(backend, Verifying):
+            notes = (*notes, *_verified(header, cuts, keys, nonces, backend))
         return Recovered(result, header.reports() if header else _report(found, kept), notes=notes)
 
-    def _nonced(self, nonces: Sequence[bytes], sealed: bool) -> dict[str, Parameter]:
-        """What the record says of the faces' nonces and of a sealed original, if the backend has any use for that."""
-        used = isinstance(self.backend, Saying) or _renews(self.backend)
+    def _nonce_parameters(self, nonces: Sequence[bytes], sealed: bool) -> dict[str, Parameter]:
+        """The record's parameters for nonces and an encrypted original, if the backend uses them."""
+        used = isinstance(self.backend, Verifying) or _nonce_keyed(self.backend)
         if not used:
             return {}
         return {NONCES: " ".join(nonce.hex() for nonce in nonces), **({ORIGINAL: True} if sealed else {})}
 
-    def _anchored(self, pixels: Pixels, key: Key | PhotoKey) -> list[_Located]:
-        """The faces that were replaced, where their anchors say, whether or not a detector sees faces."""
-        if not self.backend.anchored:
+    def _marked(self, pixels: Pixels, key: Key | PhotoKey) -> list[_Located]:
+        """The replaced faces, by their registration marks, detected or not."""
+        if not self.backend.marked:
             return []
         mark = key.face(CONSISTENT_SALT, self.backend.name, 0)
-        anchors = anchor.search(pixels, mark, _renews(self.backend)) or anchor.search(pixels, mark, tiled=True)
-        return [_Located(_face_in(found.quad).box, found.quad, None, nonce=found.nonce) for found in anchors]
+        marks = registration.search(pixels, mark, _nonce_keyed(self.backend))
+        marks = marks or registration.search(pixels, mark, tiled=True)
+        return [_Located(_face_in(found.quad).box, found.quad, None, nonce=found.nonce) for found in marks]
 
     def _fitting(self, header: Header, pixels: Pixels) -> tuple[Backend, str]:
         """The backend under the header's parameters, and the header's parser."""
@@ -308,7 +311,7 @@ class Engine:
                 f"choose --backend {header.backend}",
             )
         digests = [self.backend.digest()]
-        if isinstance(self.backend, Saying):
+        if isinstance(self.backend, Verifying):
             digests.append(self.backend.digest_of_version_5())
         if header.weights_digest not in digests:
             raise ContainerError(
@@ -342,7 +345,7 @@ class Engine:
     def _look_again(
         self, pixels: Pixels, result: Pixels, found: list[_Located], kept: Mapping[int, str]
     ) -> tuple[Pixels, list[_Located], tuple[str, ...]]:
-        """Look for faces in the finished photo and cover what should not be there; further faces come last."""
+        """Detect faces in the finished photo and cover what should not be there; further faces come last."""
         numbers = [i for i, face in enumerate(found) if i not in kept and face.obstacle is not None]
         finished, covers = look_again(
             pixels,
@@ -383,10 +386,11 @@ class Engine:
                     "from top-left to bottom-right; --json lists them with their boxes",
                 )
         kept = dict.fromkeys(set(everyone) - set(wanted), "not among --faces")
-        if self.people:
+        if self.known_people:
             for i in set(everyone) - set(kept):
-                # a face that cannot be aligned cannot be known again either: it is covered
-                if found[i].obstacle is None and self.people.know(align.crop(pixels, found[i].quad, matching.SIDE)):
+                # a face that cannot be aligned cannot be matched either: it is covered
+                crop = align.crop(pixels, found[i].quad, matching.SIDE)
+                if found[i].obstacle is None and self.known_people.matches(crop):
                     kept[i] = "one of --keep-faces"
         return kept
 
@@ -403,25 +407,25 @@ class Engine:
         sizes = self.backend.resolutions
         return align.crop(pixels, quad, max(sizes[0], min(align.crop_size(quad), sizes[-1])))
 
-    def _outlined(self, pixels: Pixels, quad: Quad, said: str = "") -> _Cut:
-        """A face whose mask is a recorded one; without a record it is everywhere."""
+    def _recorded_cut(self, pixels: Pixels, quad: Quad, recorded: str = "") -> _Cut:
+        """A face with a recorded mask; without a record the mask is everywhere."""
         crop = self._crop(pixels, quad)
         try:
-            return _Cut(quad, crop, outline.to_mask(said, len(crop)))
+            return _Cut(quad, crop, outline.to_mask(recorded, len(crop)))
         except ValueError as error:
             raise ContainerError("the record's outline of a face is damaged", str(error)) from error
 
     def _cut(self, pixels: Pixels, quad: Quad, parser: str, mark: FaceKey | None = None, nonce: bytes = b"") -> _Cut:
-        """A face with the mask of what the parser sees, or of what was replaced, as the anchor of a key says."""
+        """A face with the parser's mask, or with that of its registration mark under a key."""
         crop = self._crop(pixels, quad)
         size = len(crop)
         mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
         face = parse.face_mask(crop, mesh, size, parser)
         eyeless = parse.hides_eyes(face, mesh)
-        if self.backend.rim != "none":
-            face = parse.with_rim(face, crop, mesh if self.backend.rim == "beyond" else None)
+        if self.backend.margin != "none":
+            face = parse.with_margin(face, crop, mesh if self.backend.margin == "beyond" else None)
         if mark is not None:
-            face = anchor.replaced(pixels, quad, face > 0.5, mark, nonce).astype(face.dtype)
+            face = registration.replaced(pixels, quad, face > 0.5, mark, nonce).astype(face.dtype)
         return _Cut(quad, crop, blend.soften(face), eyeless)
 
     def _replace(
@@ -436,7 +440,7 @@ class Engine:
             by_size.setdefault(len(cut.crop), []).append(i)
         renders: dict[int, Pixels] = {}
         shown: dict[int, NDArray[np.float32]] = {}
-        size = self.batch_size if backend.together else 1
+        size = self.batch_size if backend.batched else 1
         for members in by_size.values():
             for start in range(0, len(members), size):
                 batch = members[start : start + size]
@@ -451,14 +455,14 @@ class Engine:
         for i, cut in sorted(enumerate(cuts), key=lambda it: -align.side_of(it[1].quad)):  # small ones lie before
             render = renders[i]
             if not exact:
-                if not backend.lit:
+                if not backend.matches_light:
                     render = blend.match_light(render, cut.crop, shown[i])
                 render = blend.match_grain(render, cut.crop, shown[i])
             result = blend.paste(result, render, shown[i], cut.quad)
         return blend.as_grey(result) if cuts and blend.is_grey(pixels) else result
 
     def _to_be_found(self, pixels: Pixels, cuts: list[_Cut]) -> list[Quad]:
-        """Where a search of the finished photo finds the faces: a new face's landmarks do not lie quite as the old."""
+        """The squares that detection finds in the finished photo: a new face's landmarks differ a little."""
         found = [face.quad for face in self._locate(pixels, (), faceless=True)] if cuts else []
         quads = []
         for cut in cuts:
@@ -467,52 +471,45 @@ class Engine:
             quads.append(found[int(np.argmin(off))] if near else cut.quad)
         return quads
 
-    def _imprint(
-        self,
-        pixels: Pixels,
-        finished: Pixels,
-        cuts: list[_Cut],
-        quads: list[Quad],
-        keys: list[FaceKey],
-        backend: Imprinting,
+    def _write_watermarks(
+        self, pixels: Pixels, result: Pixels, cuts: list[_Cut], quads: list[Quad], keys: list[FaceKey], to: Watermarking
     ) -> Pixels:
-        """Let the backend correct the finished faces of a photo, each looked at in the quad where recovery will."""
-        result = finished
+        """Write the backend's watermark into the finished faces, each in the square where recovery will read it."""
         for number, (cut, quad, key) in enumerate(zip(cuts, quads, keys, strict=True), start=1):
-            self.watch("imprinting", number, len(cuts))
+            self.watch("watermarking", number, len(cuts))
             size = len(cut.crop)
             soft = align.crop(cut.soft, align.transform(align.photo_to_crop(cut.quad, size), quad), size)
             mask = torch.from_numpy(soft)[None, None]
             original = align.crop(pixels, quad, size)
             uncorrected, correction = result, np.zeros(1, np.float32)
-            for _ in range(backend.corrections):
+            for _ in range(to.corrections):
                 shown = align.crop(result, quad, size)
                 pictures = to_tensor(np.stack([shown, cut.crop, original]))
                 with clear_memory_errors():
-                    pattern = backend.imprint(pictures[:1], pictures[1:2], pictures[2:], mask, key)
-                if pattern is not None:  # summed before it is rounded: of less than half a grey level nothing stays
+                    pattern = to.write_watermark(pictures[:1], pictures[1:2], pictures[2:], mask, key)
+                if pattern is not None:  # summed before rounding, which would drop less than half a grey level
                     correction = correction + (127.5 * pattern)[0].permute(1, 2, 0).numpy()
                     result = blend.add(uncorrected, correction, quad)
         return result
 
 
-def _at_anchors(found: list[_Located], anchors: list[_Located]) -> list[_Located]:
-    """Faces that a record names, in the squares that their anchors say."""
+def _at_marks(found: list[_Located], marks: list[_Located]) -> list[_Located]:
+    """Faces of a record, in the squares of their registration marks."""
     moved = []
     for face in found:
-        off = [float(np.abs(anchor.quad - face.quad).max()) for anchor in anchors]
+        off = [float(np.abs(mark.quad - face.quad).max()) for mark in marks]
         near = face.obstacle is None and off and min(off) <= SAME_FACE * align.side_of(face.quad)
-        moved.append(anchors[int(np.argmin(off))] if near else face)
+        moved.append(marks[int(np.argmin(off))] if near else face)
     return moved
 
 
-def _renews(backend: Backend) -> bool:
-    return isinstance(backend, Renewing) and backend.renews
+def _nonce_keyed(backend: Backend) -> bool:
+    return isinstance(backend, NonceKeyed) and backend.nonce_keyed
 
 
-def _under(backend: Backend, marks: Sequence[FaceKey], nonces: Sequence[bytes | None], record: bytes) -> list[FaceKey]:
-    """The keys that a backend gets for faces: with their nonces, or of these alone."""
-    if _renews(backend):
+def _keyed(backend: Backend, marks: Sequence[FaceKey], nonces: Sequence[bytes | None], record: bytes) -> list[FaceKey]:
+    """The keys that a backend gets for faces: with their nonces, or derived from these alone."""
+    if _nonce_keyed(backend):
         return [mark.payload(nonce) if nonce else mark for mark, nonce in zip(marks, nonces, strict=True)]
     return [mark.of_face(nonce, record) for mark, nonce in zip(marks, nonces, strict=True)]
 
@@ -520,21 +517,21 @@ def _under(backend: Backend, marks: Sequence[FaceKey], nonces: Sequence[bytes | 
 def _binding(header: Header) -> bytes:
     try:
         return binding(header)
-    except LimitError:  # so many faces that no record can be written; there may be no need of one
+    except LimitError:  # too many faces for a record; there may be no need of one
         return b""
 
 
 def _nonces(header: Header, faces: int) -> list[bytes | None]:
-    """The nonces of the faces that a record calls synth; None where an earlier version wrote it.
+    """The nonces of a record's faces of kind synth; None where an earlier version wrote it.
 
     Raises:
-        ContainerError: they are not as many as the faces, or no nonces.
+        ContainerError: their number or form is wrong.
     """
-    said = header.parameters.get(NONCES)
-    if said is None:
+    recorded = header.parameters.get(NONCES)
+    if recorded is None:
         return [None] * faces
     try:
-        nonces = [bytes.fromhex(nonce) for nonce in str(said).split()]
+        nonces = [bytes.fromhex(nonce) for nonce in str(recorded).split()]
     except ValueError:
         raise damaged("its nonces are none") from None
     if len(nonces) != faces or any(len(nonce) != NONCE_BYTES for nonce in nonces):
@@ -542,44 +539,44 @@ def _nonces(header: Header, faces: int) -> list[bytes | None]:
     return list(nonces)
 
 
-def _vouched(
-    header: Header, cuts: list[_Cut], keys: list[FaceKey], nonces: list[bytes | None], backend: Saying
+def _verified(
+    header: Header, cuts: list[_Cut], keys: list[FaceKey], nonces: list[bytes | None], backend: Verifying
 ) -> tuple[str, ...]:
-    """What faces that were recovered say of the record, as notes.
+    """Check the record against the watermarks of recovered faces; what is to be noted.
 
-    Under a wrong key nothing is said of it: nobody is to see that a key was wrong.
+    Under a wrong key it stays silent: nobody shall learn that a key was wrong.
 
     Raises:
-        ContainerError: it is another photo's, or was changed.
+        ContainerError: the record is another photo's, or was changed.
     """
     checks = [backend.checked(to_tensor(cut.crop[None]), key) for cut, key in zip(cuts, keys, strict=True)]
-    heard = [(check, nonce) for check, nonce in zip(checks, nonces, strict=True) if check]
-    if any(check.nonce and nonce and check.nonce != nonce for check, nonce in heard):
+    found_checks = [(check, nonce) for check, nonce in zip(checks, nonces, strict=True) if check]
+    if any(check.nonce and nonce and check.nonce != nonce for check, nonce in found_checks):
         raise ContainerError(FOREIGN, "give the record that was written with the picture")
-    if any(check.record is False for check, _ in heard):
+    if any(check.record is False for check, _ in found_checks):
         raise ContainerError(
             CHANGED, "use an intact copy; if it carried a sealed original, somebody has taken that away"
         )
     if NONCES not in header.parameters:
         return () if header.seal else (EARLIER,)
-    return (UNREAD,) if heard and not any(check.nonce for check, _ in heard) else ()
+    return (UNREAD,) if found_checks and not any(check.nonce for check, _ in found_checks) else ()
 
 
 def _one_place(a: _Located, b: _Located) -> bool:
-    """Whether two faces have landmarks in one place: they are one face, or the second look finds the other."""
+    """Whether two detections are one face, by their landmarks."""
     apart = float(np.abs(a.quad - b.quad).max())
     return b.obstacle is None and apart <= ONE_PLACE * min(align.side_of(a.quad), align.side_of(b.quad))
 
 
 def _face_in(quad: Quad) -> Face:
-    """The face that an aligned square frames, for the landmark network."""
+    """The face in an aligned square, for the landmark network."""
     to_photo = align.crop_to_photo(quad, 1)
     side = ALIGNED_SIDE * align.side_of(quad)
     x, y = align.transform(to_photo, ALIGNED_CENTRE)[0] - side / 2
     return Face((float(x), float(y), side, side), align.transform(to_photo, ALIGNED_POINTS), 1.0)
 
 
-def _said(parameters: Mapping[str, Parameter], number: int) -> str:
+def _outline_of(parameters: Mapping[str, Parameter], number: int) -> str:
     """A face's outline; empty where there is none."""
     return str(parameters.get(f"{OUTLINE}{number}", ""))
 

@@ -171,7 +171,9 @@ def four_layers_disentangle(objective: Objective) -> None:
 class Unmarked(LatentEditingBackend):
     """The backend without a watermark."""
 
-    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+    def write_watermark(
+        self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey
+    ) -> Tensor | None:
         return None
 
 
@@ -207,8 +209,8 @@ class Editing(Family):
     def cells(self, objective: Objective) -> list[str]:
         assert isinstance(objective, ReadEditing)
         engine = Engine(self.name, device="cpu")
-        looks = engine.backend.looks  # type: ignore[attr-defined]  # the backend of this name has them
-        engine.backend = Unmarked(self.name, objective.editing.networks, load_mapping(), looks)
+        encoder = engine.backend.encoder  # type: ignore[attr-defined]  # the backend of this name has them
+        engine.backend = Unmarked(self.name, objective.editing.networks, load_mapping(), encoder)
         return self.evaluation.cells(engine)
 
 
@@ -218,10 +220,13 @@ class Editing(Family):
 class PaperIFADIT(IFADIT):
     """The paper's system alone: M renders the hidden code, and there is no watermark."""
 
-    def _disguised(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
-        return self._drawn(self.latents(shrink(face, self.resolution), self.hide(face, key)), face, mask)
+    def _anonymized(self, face: Tensor, mask: Tensor, key: FaceKey) -> Tensor:
+        hidden, renderer = self.identity.hide(self.identity.embed(face), key), self.renderer
+        return renderer.drawn(renderer.latents(shrink(face, renderer.resolution), hidden), face, mask)
 
-    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+    def write_watermark(
+        self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey
+    ) -> Tensor | None:
         return None
 
 
@@ -286,8 +291,8 @@ class Rendered(Family):
     def cells(self, objective: Objective) -> list[str]:
         run, engine = phase_two(objective), Engine("ifadit", device="cpu")
         backend = PaperIFADIT(settings={"refine": 0})
-        backend.flow, backend.compensation = copy.deepcopy(run.flow).double(), run.compensation
-        backend.networks = replace(backend.networks, mapper=run.mapper)
+        backend.identity.flow, backend.identity.compensation = copy.deepcopy(run.flow).double(), run.compensation
+        backend.renderer.networks = replace(backend.renderer.networks, mapper=run.mapper)
         engine.backend = backend
         return self.evaluation.cells(engine)
 

@@ -79,7 +79,7 @@ def round_trips(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence
     """The autoencoder alone, on latents of faces and on keyed latents, with and without 8-bit rounding."""
     model, cells, shown = backend.model, backend.cells(masks).to(faces.device), backend.visible(masks).to(faces.device)
     clean = model.encode(faces)
-    for name, latents in (("clean", clean), ("turned", backend.turn(clean, cells, keys))):
+    for name, latents in (("clean", clean), ("turned", backend.transform_latents(clean, cells, keys))):
         picture = model.decode(latents)
         again = [model.encode(seen) for seen in (picture, picture.clamp(-1, 1), rounded(picture))]
         quality = psnr(picture, faces, shown) if name == "clean" else ""
@@ -151,7 +151,7 @@ def recoveries(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
                 turned = backend.under({"transform": transform, "background": background, "iterations": iterations})
                 cells, shown = turned.cells(masks).to(faces.device), turned.visible(masks).to(faces.device)
                 clean = model.encode(faces)
-                other = turned.turn(clean, cells, keys)
+                other = turned.transform_latents(clean, cells, keys)
                 anonymized = rounded(shown * model.decode(other).clamp(-1, 1) + (1 - shown) * faces)
                 ways = ((masks, keys), (moved, keys), (masks, wrong))
                 pictures = [rounded(turned.recover(anonymized, cover, with_keys)) for cover, with_keys in ways]
@@ -159,7 +159,7 @@ def recoveries(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[
                     transform,
                     background,
                     str(iterations),
-                    relative(turned.turn(other, cells, keys, back=True), clean, cells),
+                    relative(turned.transform_latents(other, cells, keys, back=True), clean, cells),
                     psnr(anonymized, faces, shown),
                     *(psnr(picture, faces, shown) for picture in pictures),
                 )
@@ -199,13 +199,15 @@ def precisions(
         ("float32", "bfloat16"),
         ("bfloat16", "float32"),
     ):
-        other = ways[anonymizing].turn(clean, cells, keys)
+        other = ways[anonymizing].transform_latents(clean, cells, keys)
         seen = torch.where(
             cells, backend.model.read(rounded(backend.model.picture(other, backend.resolutions[-1]))), clean
         )
         way = ways[recovering]
-        took = seconds(functools.partial(way.turn, other[:1], cells[:1], keys[:1]), 1, faces.device)
-        errors = [relative(way.turn(latents, cells, keys, back=True), clean, cells) for latents in (other, seen)]
+        took = seconds(functools.partial(way.transform_latents, other[:1], cells[:1], keys[:1]), 1, faces.device)
+        errors = [
+            relative(way.transform_latents(latents, cells, keys, back=True), clean, cells) for latents in (other, seen)
+        ]
         yield anonymizing, recovering, *errors, f"{took:.2f}"
 
 
@@ -228,7 +230,7 @@ def finishes(backend: Diffusion, faces: Tensor, masks: Tensor, keys: Sequence[Fa
         for i, key in enumerate(keys):
             for _ in range(way.corrections):
                 one = slice(i, i + 1)
-                pattern = way.imprint(finished[one], faces[one], faces[one], masks[one], key)
+                pattern = way.write_watermark(finished[one], faces[one], faces[one], masks[one], key)
                 if pattern is not None:
                     finished[one] += F.interpolate(pattern, size=faces.shape[-1], mode="bilinear")
         yield name, *(psnr(way.recover(keep(finished), masks, keys), faces, shown) for keep in kept)
@@ -292,7 +294,7 @@ def candidates(
             Key.from_bytes(n.to_bytes(32, "big")).face(CONSISTENT_SALT, "diffusion", n)
             for n in range(1, min(CHOSEN, pool_size) + 1)
         ]
-        hidden = turned.turn(pool[: len(fresh)], cells.expand(len(fresh), -1, -1, -1), fresh)
+        hidden = turned.transform_latents(pool[: len(fresh)], cells.expand(len(fresh), -1, -1, -1), fresh)
         # with the QIM watermark anybody can read the latents; without it, they are encoded from the picture
         marked = turned.settings.grain > 0
         seen = hidden if marked else model.read(rounded(model.picture(hidden, model.resolutions[-1])))

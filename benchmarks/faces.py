@@ -68,26 +68,27 @@ def matmul_rate(device: torch.device, repeat: int) -> float:
 def stages(engine: Engine, faces: torch.Tensor) -> dict[str, Callable[[], object]]:
     """The steps of one call, for a batch of faces."""
     backend = engine.backend
-    networks = backend.networks
+    identity, renderer = backend.identity, backend.renderer
+    networks = renderer.networks
     masks = torch.ones_like(faces[:, :1])
     keys = [Key(bytes([n]) * 32).face(CONSISTENT_SALT, "ifadit", 0) for n in range(len(faces))]
-    codes = backend.embed(faces)
-    target = backend.flow(codes, backend.keygen(keys)).float().to(engine.device)
+    codes = identity.embed(faces)
+    target = identity.flow(codes, identity.keygen(keys)).float().to(engine.device)
     on_device = faces.to(engine.device)
-    latents = torch.cat([backend.latents(face[None], code[None]) for face, code in zip(on_device, target, strict=True)])
+    pairs = [(face[None], code[None]) for face, code in zip(on_device, target, strict=True)]
+    latents = torch.cat([renderer.latents(*pair) for pair in pairs])
     plain, stepped = backend.under({"refine": 0}), backend.under({"refine": 1})
     steps: dict[str, Callable[[], object]] = {
-        "identity": lambda: backend.embed(faces),
-        "key and flow": lambda: backend.flow(codes, backend.keygen(keys)),
-        "attributes, mapping": lambda: [
-            backend.latents(f[None], c[None]) for f, c in zip(on_device, target, strict=True)
-        ],
+        "identity": lambda: identity.embed(faces),
+        "key and flow": lambda: identity.flow(codes, identity.keygen(keys)),
+        "attributes, mapping": lambda: [renderer.latents(*pair) for pair in pairs],
     }
     for size in networks.generator.sizes:
         steps[f"render {size} px"] = lambda size=size: networks.generator.synthesize(latents, size)
     steps["with 1 refinement step"] = lambda: stepped.anonymize(faces, masks, keys)
     steps["watermark, each look"] = lambda: [
-        plain.imprint(f[None], f[None], f[None], m[None], key) for f, m, key in zip(faces, masks, keys, strict=True)
+        plain.write_watermark(f[None], f[None], f[None], m[None], key)
+        for f, m, key in zip(faces, masks, keys, strict=True)
     ]
     steps["anonymize, networks"] = lambda: plain.anonymize(faces, masks, keys)
     steps["recover, networks"] = lambda: plain.recover(faces, masks, keys)

@@ -2,10 +2,10 @@
 
 python benchmarks/people.py [--steps NAME=VALUE ...] [--choice NAME=VALUE ...] -- DIR --split even --limit 8 ...
 
-Names are those of `RefineParams` and `ChoiceParams` (`anonface/backends/refine.py`). All that follows `--` is passed to
-evaluate. `--sheet FILE` shows the faces, which the figures alone do not replace. Give each run its own journal, because
-journals do not record these weights. The weights hold in this process alone, so `--quick`, which uses a second one, is
-refused.
+Names are those of `RefineParams` and `ChoiceParams` (`anonface/backends/ifadit/refinement.py`). All that follows `--`
+is passed to evaluate. `--sheet FILE` shows the faces, which the figures alone do not replace. Give each run its own
+journal, because journals do not record these weights. The weights hold in this process alone, so `--quick`, which uses
+a second one, is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TypeVar
 
-from anonface.backends.ifadit import backend as ifadit
+from anonface.backends.ifadit import renderer
 from anonface.backends.ifadit.refinement import ChoiceParams, RefineParams
 from anonface.cli.app import main as command
 
@@ -51,8 +51,8 @@ def main() -> None:
     for option in ("--quick", "--backend"):
         if any(word.split("=")[0] == option for word in args.evaluate):
             parser.error(f"{option} does not use these weights")
-    ifadit.DISGUISE = changed(ifadit.DISGUISE, args.steps)
-    ifadit.CHOICE = changed(ifadit.CHOICE, args.choice)
+    renderer.ANONYMIZE = changed(renderer.ANONYMIZE, args.steps)
+    renderer.CHOICE = changed(renderer.CHOICE, args.choice)
     sys.argv = ["anonface", "evaluate", *args.evaluate]
     command()
 

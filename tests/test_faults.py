@@ -301,8 +301,8 @@ class Inverting:
     """A backend that turns faces into their negatives and remembers the keys."""
 
     name, resolutions = "inverting", (64,)
-    exact, together, anchored, outlined, lit = False, True, False, False, False
-    rim = "none"
+    exact, batched, marked, records_masks, matches_light = False, True, False, False, False
+    margin = "none"
 
     def __init__(self):
         self.streams = []

@@ -67,6 +67,12 @@ def test_a_room_imports_only_what_lies_below_it(file):
     assert [name for name in imported(file) if not allowed(room, name)] == []
 
 
+@pytest.mark.parametrize("file", ["base", "parts"])
+def test_the_contract_of_backends_imports_none_of_them(file):
+    others = ("crypto.", "watermark.", "backends.base.")
+    assert [name for name in imported(Path(f"backends/{file}.py")) if not name.startswith(others)] == []
+
+
 def test_the_rule_has_no_circle():
     seen = set()
     for room, below in MAY_IMPORT.items():

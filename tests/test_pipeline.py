@@ -57,9 +57,9 @@ def test_the_face_changes_and_nothing_else(photo, anonymized):
 def test_a_rim_changes_with_the_face_where_the_backend_says_so(engine, photo, monkeypatch):
     quad = engine._locate(photo, ())[0].quad
     changing = {}
-    for rim in ("everywhere", "beyond", "none"):
-        monkeypatch.setattr(engine.backend, "rim", rim)
-        changing[rim] = engine._cut(photo, quad, engine.parser).soft > 0
+    for margin in ("everywhere", "beyond", "none"):
+        monkeypatch.setattr(engine.backend, "margin", margin)
+        changing[margin] = engine._cut(photo, quad, engine.parser).soft > 0
     wide, beyond, narrow = changing.values()
     assert wide[beyond].all() and beyond[narrow].all()
     assert wide.sum() > beyond.sum() > 1.05 * narrow.sum()
@@ -67,13 +67,13 @@ def test_a_rim_changes_with_the_face_where_the_backend_says_so(engine, photo, mo
 
 def test_a_new_face_is_brought_into_the_photos_light_unless_the_backend_does_so(engine, photo, monkeypatch):
     monkeypatch.setattr(engine.backend, "anonymize", lambda faces, masks, keys: (faces - 0.4).clamp(-1, 1))
-    monkeypatch.setattr(engine.backend, "imprint", lambda *_: None)
+    monkeypatch.setattr(engine.backend, "write_watermark", lambda *_: None)
     darker = {}
-    for lit in (True, False):
-        monkeypatch.setattr(engine.backend, "lit", lit)
+    for matches_light in (True, False):
+        monkeypatch.setattr(engine.backend, "matches_light", matches_light)
         shown = engine.anonymize(photo, KEY).pixels
         where = (shown != photo).any(2)
-        darker[lit] = float(photo[where].mean() - shown[where].mean())
+        darker[matches_light] = float(photo[where].mean() - shown[where].mean())
     assert darker[True] > 25 > 10 > darker[False]
 
 
@@ -86,7 +86,7 @@ def test_dark_glasses_stay_and_that_is_said(engine, photo, monkeypatch):
         cv2.ellipse(worn, eye.mean(0).astype(int).tolist(), size, 0, 0, 360, (15, 15, 18), -1, cv2.LINE_AA)
     cv2.line(worn, *(eye.mean(0).astype(int).tolist() for eye in (left, right)), (15, 15, 18), 3, cv2.LINE_AA)
     monkeypatch.setattr(engine.backend, "anonymize", lambda faces, masks, keys: -faces)
-    monkeypatch.setattr(engine.backend, "imprint", lambda *_: None)
+    monkeypatch.setattr(engine.backend, "write_watermark", lambda *_: None)
     plain, hidden = engine.anonymize(photo, KEY), engine.anonymize(worn, KEY)
     for eye in (left, right):
         x, y = eye.mean(0).astype(int)
@@ -203,16 +203,16 @@ def test_the_imprint_is_made_for_what_recovery_will_cut(engine, photo, monkeypat
     squares, pattern = [], torch.zeros(1, 3, 64, 64)
     pattern[:, :, 28:36, 28:36] = 0.1
 
-    def imprint(shown, face, original, mask, key):
+    def write_watermark(shown, face, original, mask, key):
         assert shown.shape == face.shape == original.shape and mask.shape == (1, 1, *face.shape[2:])
         assert not torch.equal(shown, face)
         squares.append((original, face))
         return pattern
 
-    monkeypatch.setattr(engine.backend, "imprint", imprint)
+    monkeypatch.setattr(engine.backend, "write_watermark", write_watermark)
     marked = engine.anonymize(photo, KEY, consistent=True).pixels
     engine.anonymize(photo, KEY)
-    monkeypatch.setattr(engine.backend, "imprint", lambda *_: None)
+    monkeypatch.setattr(engine.backend, "write_watermark", lambda *_: None)
     unmarked = engine.anonymize(photo, KEY, consistent=True).pixels
     # without a header recovery looks for the new face, whose landmarks lie elsewhere; with one it cuts the same square
     moved, same = squares[0], squares[-1]
@@ -260,8 +260,8 @@ def test_a_box_over_a_detected_face_takes_its_place(engine, photo):
 class Inverting:
     """A unrefined backend: faces become their negatives."""
 
-    name, resolutions, rim = "inverting", (256,), "none"
-    exact, together, anchored, outlined, lit = True, True, False, False, True
+    name, resolutions, margin = "inverting", (256,), "none"
+    exact, batched, marked, records_masks, matches_light = True, True, False, False, True
 
     def parameters(self):
         return {}
@@ -395,17 +395,17 @@ def test_a_face_that_is_left_is_not_in_the_header(engine, couple):
 
 
 @pytest.mark.parametrize(("together", "begun"), [(False, [1, 2]), (True, [1])])
-def test_work_on_a_face_is_told_as_it_begins(engine, photo, monkeypatch, together, begun):
+def test_work_on_a_face_is_told_as_it_begins(engine, photo, monkeypatch, batched, begun):
     told = []
     monkeypatch.setattr(engine, "watch", lambda *what: told.append(what))
-    monkeypatch.setattr(engine.backend, "together", together)
+    monkeypatch.setattr(engine.backend, "batched", batched)
     for work in ("anonymize", "recover"):
         monkeypatch.setattr(engine.backend, work, lambda faces, masks, keys: faces)
-    monkeypatch.setattr(engine.backend, "imprint", lambda *_: None)
+    monkeypatch.setattr(engine.backend, "write_watermark", lambda *_: None)
     twins = np.hstack([photo, photo])
     header = engine.anonymize(twins, KEY).header
     rendering = [("rendering", number, 2) for number in begun]
-    assert told == [*rendering, ("imprinting", 1, 2), ("imprinting", 2, 2)]
+    assert told == [*rendering, ("watermarking", 1, 2), ("watermarking", 2, 2)]
     told.clear()
     engine.recover(twins, KEY, header)
     assert told == rendering

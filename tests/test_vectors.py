@@ -18,7 +18,7 @@ from anonface.api import rekey
 from anonface.cli import app
 from anonface.crypto.keys import Argon2, Key
 from anonface.record import anf1, carriers, sealing
-from anonface.watermark.nonce import numbers as numbers_of_nonce
+from anonface.watermark.nonce import encode as numbers_of_nonce
 
 HERE = Path(__file__).parent / "vectors"
 KEYS, CONTAINERS, SEALED = (json.loads((HERE / f"{name}.json").read_text()) for name in ("keys", "container", "sealed"))

@@ -1,25 +1,19 @@
-"""The contract of a backend, and the table of those there are."""
+"""The contract of a backend: protocols and types alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-from anonface.errors import UsageError
-
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from anonface.backends.official.dbaf import OfficialDBAFBackend
-    from anonface.backends.official.ifadit import OfficialIFADITBackend
     from anonface.crypto.keys import FaceKey
+    from anonface.watermark.payload import Check
 
 Parameter = str | int | float | bool
 Settings = Mapping[str, Parameter]
-Rim = Literal["none", "everywhere", "beyond"]
+Margin = Literal["none", "everywhere", "beyond"]
 UNSETTABLE = "it takes none of --refine, --quality, --free, --keep, --transform and --steps"
 
 
@@ -27,29 +21,29 @@ class Backend(Protocol):
     """Turns aligned faces into somebody else under a key, and back.
 
     Faces are [B, 3, R, R] in [-1, 1] with R in :attr:`resolutions`, masks [B, 1, R, R] in 0..1 (where the result
-    will be seen, soft border included), keys one each. Results have the faces' shape. A batch of n equals n singles.
+    is seen, soft border included). Each face has a key. Results have the faces' shape. A batch of n equals n singles.
     """
 
     name: str
     resolutions: tuple[int, ...]
-    # Whether every pixel of a new face counts for recovery, and of a recovered one for what it is: then it is pasted as
-    # it is, its light and grain untouched.
+    # Whether recovery needs every pixel of a new face, and of a recovered one: then it is pasted as it is, without
+    # matching light and grain.
     exact: bool
-    exact_back: bool
-    # Whether recovery needs the very square again: then, where there is no record, the photo's last bits say it.
-    anchored: bool
-    # Whether faces that are given together take less time than one after another.
-    together: bool
-    # Whether recovery needs the very masks again: then they are coarse, and recorded.
-    outlined: bool
-    # What about the face may change too, for another face's outline is not the same: nothing, a rim wherever the face
-    # ends, or only beyond its landmarks' outline, so that what hides it stays as it is.
-    rim: Rim
-    # Whether its new faces come in the photo's light: to match it along the rim as well brings the original nearer.
-    lit: bool
+    exact_recovery: bool
+    # Whether recovery needs the very square again: without a record a registration mark holds it.
+    marked: bool
+    # Whether several faces in one call take less time than one after another.
+    batched: bool
+    # Whether recovery needs the very masks again: then they are coarse and go into the record.
+    records_masks: bool
+    # The mask margin, since another face's outline differs: none, one wherever the face ends, or one only beyond its
+    # landmarks' outline, which leaves hands and hair before the face as they are.
+    margin: Margin
+    # Whether its new faces come in the photo's light already.
+    matches_light: bool
 
     def parameters(self) -> dict[str, Parameter]:
-        """What recovery must know to be this one's inverse; canonical, goes into the header."""
+        """What recovery must know to invert it; canonical, goes into the header."""
         ...
 
     def under(self, settings: Settings) -> Backend:
@@ -61,143 +55,60 @@ class Backend(Protocol):
         ...
 
     def visible(self, masks: Tensor) -> Tensor:
-        """Where results are to be seen, [B, 1, R, R] in 0..1, for faces that a parser masks so."""
+        """Where results are seen, [B, 1, R, R] in 0..1, for masks of a parser."""
         ...
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor: ...
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        """The inverse of :meth:`anonymize`, from what can be seen of the anonymized photo."""
+        """The inverse of :meth:`anonymize`, from the anonymized photo."""
         ...
 
 
 @runtime_checkable
-class Imprinting(Protocol):
-    """A backend that corrects finished photos, faintly, so that recovery reads what was meant."""
+class Watermarking(Protocol):
+    """A backend that corrects finished photos, invisibly, so that recovery can read what it needs."""
 
     exact: bool
-    # How often it corrects a face, each time looking at what the correction before came to in the photo.
+    # How often it corrects a face. Each time it sees the photo that the correction before led to.
     corrections: int
 
-    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
+    def write_watermark(
+        self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey
+    ) -> Tensor | None:
         """What to add to one finished face, or None.
 
         Args:
-            shown: the finished photo's square in which recovery will look for the face, [1, 3, R, R] in [-1, 1]: a new
-                face's landmarks do not lie quite as the old one's.
+            shown: the finished photo in the square where recovery will find the face, [1, 3, R, R] in [-1, 1]: a new
+                face's landmarks differ a little from the old one's.
             face: what :meth:`Backend.anonymize` was given, [1, 3, R, R].
-            original: what the original photo shows in the first square.
+            original: the original photo in the square of ``shown``.
             mask: where the new face is seen there, [1, 1, R, R] in 0..1.
+            key: its nonce encrypts the message; without one a fresh nonce is drawn.
 
         Returns:
             [1, 3, r, r] in units of ``shown``, over its whole square, 0 where the mask is 0.
-
-        What it says is encrypted under the nonce that the key names, else under a fresh one.
         """
         ...
 
 
-@dataclass(frozen=True)
-class Check:
-    """What a face that was recovered said of itself.
-
-    Attributes:
-        nonce: in the clear; None where it is illegible.
-        fits: whether the key is the one it was made under; None where that cannot be told.
-        record: whether the record is the one it was made with; None where that cannot be told, as under another key.
-    """
-
-    nonce: bytes | None
-    fits: bool | None
-    record: bool | None
-
-
 @runtime_checkable
-class Saying(Protocol):
-    """A backend whose new faces say, in pixels, what recovery needs, encrypted under a nonce of each face's own."""
+class Verifying(Protocol):
+    """A backend whose watermark is encrypted under a nonce of each face, with checks of key and record."""
 
     def checked(self, face: Tensor, key: FaceKey) -> Check | None:
-        """What a face [1, 3, R, R] said that :meth:`Backend.recover` was given last, under that very key object; None
-        if it was not given it."""
+        """The checks of a face [1, 3, R, R] that :meth:`Backend.recover` was given last, under that very key object;
+        None if it was not given it."""
         ...
 
     def digest_of_version_5(self) -> bytes:
-        """:meth:`Backend.digest` of the photos that watermarks of version 5 are in, which are read still."""
+        """:meth:`Backend.digest` of photos with watermarks of version 5, which can still be read."""
         ...
 
 
 @runtime_checkable
-class Renewing(Protocol):
-    """A backend whose whole transform is keyed by each face's nonce: what it says is nothing but transformed latents,
-    so a key that served two photos would be a stream used twice. It makes nobody the same person in two photos."""
+class NonceKeyed(Protocol):
+    """A backend whose whole transform is keyed by each face's nonce, because it encrypts nothing but latents: a key
+    for two photos would use one stream twice. Nobody becomes the same person in two photos."""
 
-    renews: bool
-
-
-def _ifadit(device: torch.device, settings: Settings) -> Backend:
-    from anonface.backends.ifadit.backend import IFADIT
-
-    return IFADIT(device, settings)
-
-
-def _ifadit_official(device: torch.device, settings: Settings) -> Backend:
-    from anonface.backends.official.ifadit import OfficialIFADITBackend
-
-    return _published(OfficialIFADITBackend, device, settings)
-
-
-def _dbaf_official(device: torch.device, settings: Settings) -> Backend:
-    from anonface.backends.official.dbaf import OfficialDBAFBackend
-
-    return _published(OfficialDBAFBackend, device, settings)
-
-
-def _published(
-    family: type[OfficialIFADITBackend] | type[OfficialDBAFBackend], device: torch.device, settings: Settings
-) -> Backend:
-    """The authors' networks from the folder that the setting ``model`` names, or from the files of weights.toml."""
-    unknown = sorted(set(settings) - {"model"})
-    if unknown:
-        raise UsageError(f"backend {family.name} has no setting {unknown[0]!r}", UNSETTABLE)
-    folder = settings.get("model")
-    return family.from_folder(Path(str(folder)), str(device)) if folder else family.from_weights(str(device))
-
-
-def _diffusion(device: torch.device, settings: Settings) -> Backend:
-    from anonface.backends.diffusion.backend import Diffusion
-
-    return Diffusion.load(device, settings)
-
-
-def _latent_editing(name: str) -> Callable[[torch.device, Settings], Backend]:
-    def load(device: torch.device, settings: Settings) -> Backend:
-        from anonface.backends.latent_editing.backend import LatentEditingBackend
-
-        return LatentEditingBackend.load(name, device, settings)
-
-    return load
-
-
-BACKENDS: dict[str, Callable[[torch.device, Settings], Backend]] = {
-    "ifadit": _ifadit,
-    "ifadit-official": _ifadit_official,
-    "diffusion": _diffusion,
-    "dbaf": _latent_editing("dbaf"),
-    "dbaf-official": _dbaf_official,
-    "hford": _latent_editing("hford"),
-}
-
-
-def build(name: str, device: torch.device, settings: Settings | None = None) -> Backend:
-    """The backend of that name on that device.
-
-    Args:
-        settings: a parameter map as :meth:`Backend.parameters` gives it; what it leaves out takes its default.
-
-    Raises:
-        UsageError: there is no such backend, or a setting it does not know.
-        WeightsError: its weights are missing.
-    """
-    if name not in BACKENDS:
-        raise UsageError(f"there is no backend {name!r}", f"choose one of: {', '.join(BACKENDS)}")
-    return BACKENDS[name](device, settings or {})
+    nonce_keyed: bool

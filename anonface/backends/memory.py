@@ -1,4 +1,4 @@
-"""What a backend meant by the faces it made last, for when it sees them finished."""
+"""What a backend keeps of the faces it made last, until it sees them finished."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from anonface.crypto.keys import FaceKey
 
 AT_MOST = 256  # faces: a photo's are all made before the first one is seen finished
 
-Meaning = TypeVar("Meaning")
+Value = TypeVar("Value")
 
 
-class Memory(Generic[Meaning]):
-    """The last meanings, by the picture [1, 3, R, R] and the key of the face that they are of."""
+class Memory(Generic[Value]):
+    """The last values, by a face [1, 3, R, R] and its key."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[bytes, FaceKey], Meaning] = {}
+        self._kept: dict[tuple[bytes, FaceKey], Value] = {}
 
-    def keep(self, face: Tensor, key: FaceKey, meaning: Meaning) -> None:
+    def keep(self, face: Tensor, key: FaceKey, value: Value) -> None:
         name = _name(face, key)
         self._kept.pop(name, None)
-        self._kept = dict(list({name: meaning, **self._kept}.items())[:AT_MOST])
+        self._kept = dict(list({name: value, **self._kept}.items())[:AT_MOST])
 
-    def recall(self, face: Tensor, key: FaceKey) -> Meaning | None:
+    def recall(self, face: Tensor, key: FaceKey) -> Value | None:
         return self._kept.get(_name(face, key))
 
 

@@ -143,7 +143,7 @@ def _backends_beside(settings: EngineSettings, rivals: str | None) -> dict[str, 
     """The engines of other backends, named as for :func:`evaluate`."""
     if rivals is None:
         return {}
-    from anonface.backends.base import BACKENDS
+    from anonface.backends.registry import BACKENDS
     from anonface.evaluation.comparison import chosen
 
     others: dict[str, LazyEngine] = {}

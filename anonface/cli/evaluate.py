@@ -301,7 +301,7 @@ def _print_tables(grids: Iterable[Grid]) -> None:
 
 
 def _rivals(beside: str) -> dict[str, str | None]:
-    from anonface.backends.base import BACKENDS
+    from anonface.backends.registry import BACKENDS
     from anonface.evaluation.comparison import chosen
 
     return chosen(beside, list(BACKENDS))

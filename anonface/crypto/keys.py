@@ -8,12 +8,12 @@ Each face of a photo takes its own subkey (RFC 5869, SHA-256, one per purpose)::
     PRK = HKDF-Extract(salt, master)
     K   = HKDF-Expand(PRK, "anonface/v1" 00 purpose 00 backend 00 u16be(face), 32)
 
-What a face's pixels say is encrypted under a key of its own, of a nonce drawn for that face::
+Payloads in a face's pixels are encrypted under a key of their own, from a nonce drawn for that face::
 
     PRK' = HKDF-Extract("anonface/v1 payload" 00 nonce, PRK)      and K as above, of PRK'
 
-The salt may be one for all photos (:data:`CONSISTENT_SALT`): who a face becomes then depends on the key alone. A nonce
-never is, so no stream encrypts two messages.
+The salt may be one for all photos (:data:`CONSISTENT_SALT`): the target identity then depends on the key alone. A nonce
+is never shared, so no stream encrypts two messages.
 
 Streams longer than a key come from SHAKE256(K). No torch or numpy generator is involved: a stream depends on its key
 alone, never on a device or on a library's version.
@@ -59,8 +59,8 @@ PLAIN_PREFIX = "AFK1-"
 WRAPPED_PREFIX = "AFKP1-"
 CONTEXT = b"anonface/v1"
 
-# The networks' salt under --consistent and --stateless: key and pixels then suffice for recovery. It serves who a face
-# becomes, and the registration mark; what is encrypted is under :meth:`FaceKey.payload`.
+# The networks' salt under --consistent and --stateless: key and pixels then suffice for recovery. It serves identity
+# and registration mark; payloads are encrypted under :meth:`FaceKey.payload`.
 CONSISTENT_SALT = b"anonface/v1 same"
 PAYLOAD = CONTEXT + b" payload\0"
 
@@ -83,7 +83,7 @@ def fresh_nonce() -> bytes:
 
 @dataclass(frozen=True)
 class Argon2:
-    """What Argon2id (RFC 9106) is asked to do; harmless to publish.
+    """Parameters of Argon2id (RFC 9106); public.
 
     Args:
         salt: 16 bytes.
@@ -151,7 +151,7 @@ class Argon2:
 
 
 class _Secret:
-    """Holds secret bytes that neither repr, str, format nor pickle give away."""
+    """Secret bytes that repr, str, format and pickle do not reveal."""
 
     __slots__ = ("_secret",)
 
@@ -244,7 +244,7 @@ class Key(_Secret):
 
     @classmethod
     def from_passphrase(cls, text: str, kdf: Argon2) -> Key:
-        """The key that a passphrase alone stands for; ``kdf`` must come back the same for recovery.
+        """The key derived from a passphrase alone; recovery needs the same ``kdf``.
 
         Any passphrase is taken, as photos may have been made under it. Call
         :func:`anonface.crypto.passphrases.refuse_weak` on a new one.
@@ -256,12 +256,12 @@ class Key(_Secret):
         return cls(kdf.stretch(text))
 
     def flipped(self, bits: Iterable[int]) -> Key:
-        """The key with these bits (0 to 255, each named once) the other way round: what a guesser may come to."""
+        """The key with these bits (0 to 255, each named once) flipped: a wrong guess."""
         mask = sum(1 << bit for bit in bits)
         return Key((int.from_bytes(self._secret, "little") ^ mask).to_bytes(KEY_BYTES, "little"))
 
     def to_text(self) -> str:
-        """The key in its plain text form, ``AFK1-`` and 58 characters. Whoever reads it holds the key."""
+        """The key in its plain text form, ``AFK1-`` and 58 characters."""
         return _encode_text(PLAIN_PREFIX, self._secret)
 
     def wrap(self, passphrase: str, kdf: Argon2) -> str:
@@ -298,7 +298,7 @@ class Key(_Secret):
 
 
 class PhotoKey(_Secret):
-    """What one salt and a master give, HKDF's PRK: all that photos of that salt need, and no way to the master."""
+    """HKDF's PRK of one salt and a master: enough for photos of that salt, and no way to the master."""
 
     __slots__ = ("salt",)
 
@@ -325,8 +325,8 @@ class FaceKey(_Secret):
     Two purposes give unrelated streams; a longer stream of one purpose begins with the shorter.
 
     Attributes:
-        nonce: of the face's payload, 8 bytes, drawn for it or taken from its record; None where nobody has said it.
-        record: digest of the record that goes with the photo, empty where none does.
+        nonce: of the face's payload, 8 bytes, drawn for it or taken from its record; None if unknown.
+        record: digest of the photo's record, empty without one.
     """
 
     __slots__ = ("backend", "index", "nonce", "record")
@@ -341,13 +341,13 @@ class FaceKey(_Secret):
         self.record = b""
 
     def of_face(self, nonce: bytes | None, record: bytes = b"") -> FaceKey:
-        """The same subkey with what its photo says of the face."""
+        """The same subkey with the face's nonce and its photo's record."""
         key = FaceKey(self._secret, self.backend.decode(), self.index)
         key.nonce, key.record = nonce, record
         return key
 
     def payload(self, nonce: bytes) -> PayloadKey:
-        """The key that what a face's pixels say is encrypted under; the only way to one.
+        """The key of a face's payloads; the only way to one.
 
         Args:
             nonce: drawn for this face (:func:`fresh_nonce`), 8 bytes.
@@ -357,7 +357,7 @@ class FaceKey(_Secret):
         return PayloadKey(hmac.digest(PAYLOAD + nonce, self._secret, "sha256"), self.backend.decode(), self.index)
 
     def payload_of_version_5(self) -> PayloadKey:
-        """The key of photos that watermarks up to version 5 are in. Those of one salt share it: for reading alone."""
+        """The payload key of watermarks up to version 5. Photos of one salt share it, so it is for reading alone."""
         return PayloadKey(self._secret, self.backend.decode(), self.index, nonced=False)
 
     def derive(self, purpose: str) -> bytes:
@@ -393,7 +393,7 @@ class PayloadKey(FaceKey):
     """The key of one face's payload, made by :meth:`FaceKey.payload`.
 
     Attributes:
-        nonced: whether it is of a nonce, and so of one payload alone; false for watermarks up to version 5.
+        nonced: whether it comes from a nonce, and so serves one face; false for watermarks up to version 5.
     """
 
     __slots__ = ("nonced",)

@@ -33,10 +33,11 @@ def without_identity(engine: Engine, attributes: bool = True) -> Engine | None:
     if not isinstance(engine.backend, IFADIT):
         return None
     backend = copy.copy(engine.backend)
-    params = replace(backend.flow.params, blocks=0)
-    backend.flow = _FirstCoordinates(params, params.kept if attributes else 0)
-    backend.compensates = False
-    backend.restoration = replace(backend.restoration, identity=0.0, leave=0.0)
+    backend.identity, backend.renderer = copy.copy(backend.identity), copy.copy(backend.renderer)
+    params = replace(backend.identity.flow.params, blocks=0)
+    backend.identity.flow = _FirstCoordinates(params, params.kept if attributes else 0)
+    backend.adds_residuals = False
+    backend.renderer.restoration = replace(backend.renderer.restoration, identity=0.0, leave=0.0)
     ablated = copy.copy(engine)
     ablated.backend = backend
     return ablated

@@ -1,4 +1,4 @@
-"""The networks by which a new face is seen while it is made."""
+"""Face analysis: the networks that measure a face, and their results for one face."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from anonface.models.identity import CONDITIONS, IdentityEncoder
 
 MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, for the 468-point network
 MESH_INPUT = 192
-SEX_OF_CODE = 25.0  # what a code's first coordinate is worth as a logit of "male": in photos it is 0.12 off 0, that 2.9
+SEX_OF_CODE = (
+    25.0  # logits of "male" for one unit of a code's first coordinate: in photos it is 0.12 off 0, the logit 2.9
+)
 
 LandmarkNetwork = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eyes:
-    """Frozen networks: who somebody is, to the encoder of codes and to a recognizer; of what sex and age people look,
-    and, of codes, from where; where the face lies; what is face.
+class AnalysisNetworks:
+    """Frozen networks: identity codes, a recognizer, apparent sex and age, ethnicity of codes, landmarks, parsing.
 
     ``landmarks`` takes [B, 3, 192, 192] in [0, 1] to 468 points (x, y, z) in pixels, flat.
     """
@@ -42,8 +43,8 @@ class Eyes:
     ethnicity: Ethnicity
 
 
-def load_eyes(device: torch.device | str = "cpu") -> Eyes:
-    """Those of the listed files.
+def load_analysis_networks(device: torch.device | str = "cpu") -> AnalysisNetworks:
+    """The networks of the listed files.
 
     Raises:
         WeightsError: a file is missing or wrong.
@@ -55,7 +56,7 @@ def load_eyes(device: torch.device | str = "cpu") -> Eyes:
     recognizer, apparent = Recognizer(arcface), SexAgeClassifier(weights.graph("faceres"))
     for network in (encoder, landmarks, parser, recognizer, apparent, ethnicity):
         network.requires_grad_(False).eval().to(device)
-    return Eyes(
+    return AnalysisNetworks(
         encoder=encoder,
         landmarks=landmarks,
         parser=parser,
@@ -65,52 +66,52 @@ def load_eyes(device: torch.device | str = "cpu") -> Eyes:
     )
 
 
-class Sight:
-    """One aligned face [1, 3, R, R] in [-1, 1], and what eyes see of it: each network looks once, when first asked."""
+class FaceAnalysis:
+    """One aligned face [1, 3, R, R] in [-1, 1] and its measurements. Each is taken once, when first asked for."""
 
-    def __init__(self, face: Tensor, eyes: Eyes) -> None:
-        self.face, self.eyes = face, eyes
+    def __init__(self, face: Tensor, networks: AnalysisNetworks) -> None:
+        self.face, self.networks = face, networks
 
     @cached_property
     @torch.no_grad()
     def mesh(self) -> Tensor:
         """Landmarks [1, 468, 2] in shares of the side."""
-        return mesh_in_crop(self.eyes.landmarks, self.face)
+        return mesh_in_crop(self.networks.landmarks, self.face)
 
     @cached_property
     def frames(self) -> Tensor:
-        """Where the recognizer looks, [1, 2, 3]."""
+        """The recognizer's frame, [1, 2, 3]."""
         return frames(self.mesh)
 
     @cached_property
     @torch.no_grad()
     def parsed(self) -> Tensor:
         """The parser's logits."""
-        return self.eyes.parser(self.face)
+        return self.networks.parser(self.face)
 
     @cached_property
     @torch.no_grad()
     def seems(self) -> Tensor:
-        """Apparent sex, the logit of "male", and age in years: [2]. Of sex the mean of what the classifier says and the
-        code: either takes some for the other."""
-        sex, age = self.eyes.apparent(self.face)[0]
+        """Apparent sex, the logit of "male", and age in years: [2]. Sex is the mean of the classifier
+        and the code, since each errs on some people."""
+        sex, age = self.networks.apparent(self.face)[0]
         return torch.stack([(sex + SEX_OF_CODE * self.code[0, CONDITIONS["sex"].start]) / 2, age])
 
     @cached_property
     @torch.no_grad()
     def code(self) -> Tensor:
         """Identity code [1, 448]."""
-        return self.eyes.encoder(self.face)
+        return self.networks.encoder(self.face)
 
     @cached_property
     @torch.no_grad()
     def known(self) -> Tensor:
         """The recognizer's embedding [1, d]."""
-        return self.eyes.recognizer(self.face, self.frames)
+        return self.networks.recognizer(self.face, self.frames)
 
     @torch.no_grad()
     def eyes_hidden(self, mask: Tensor) -> Tensor:
-        """How much of the eyes is not in a mask [1, 1, S, S], 0..1: behind dark glasses about all."""
+        """The share of the eyes outside a mask [1, 1, S, S], 0..1: behind dark glasses about 1."""
         return 1 - F.grid_sample(mask, 2 * self.mesh[:, None, EYES] - 1, align_corners=False).mean()
 
 

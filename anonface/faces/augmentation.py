@@ -1,4 +1,4 @@
-"""How an optimisation looks at a face: resized, jittered, as light and dark; and how its rate runs."""
+"""What optimisations of a face share: augmentation, resizing, lightness and the learning rate's schedule."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def schedule(progress: float) -> float:
     return 0.55 + 0.45 * math.cos((progress - 0.1) / 0.9 * math.pi)
 
 
-def look(picture: Tensor, step: int) -> Tensor:
-    """The picture as another alignment would show it, so that a code is met and the encoder not just fooled.
+def augmented(picture: Tensor, step: int) -> Tensor:
+    """The picture in another alignment, so that an optimisation meets a code instead of fooling the encoder.
 
-    Still and jittered looks take turns: as good as both at every step, in half the time. Shifts and scales run through
-    a fixed low-discrepancy sequence: no random state, the same on every device.
+    Plain and jittered pictures alternate: as good as both at every step, in half the time. Shifts and scales follow a
+    fixed low-discrepancy sequence: no random state, the same on every device.
 
     Args:
         picture: [1, 3, R, R].
-        step: the number of the step; at even ones the look is the picture itself.
+        step: the number of the step; at even ones the result is the picture itself.
 
     Returns:
         [1, 3, R, R].

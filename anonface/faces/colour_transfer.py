@@ -1,4 +1,4 @@
-"""The photo's light, skin tone and strength of hues on a render: colours as they are blurred, and nothing finer."""
+"""Colour transfer: the photo's light, skin tone and saturation on a render, from blurred colours alone."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from torch import Tensor
 from anonface.faces.augmentation import luma
 
 TONE_GRID = 16  # cells along the side on which light is compared
-HUE_GRID = 32  # and on which it is told how far hues vary: a watermark's detail is finer
+HUE_GRID = 32  # and on which the variation of hues is measured: a watermark's detail is finer
 TONE_GAIN = 2.5  # the most by which light is raised or lowered
 LIFT = 1.2  # of pixels in [-1, 1]: black reflects a little
 TONE_REACH = 2.0  # standard deviation of the blur, in cells
 
 
 def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
-    """Scale the render's colours so that, blurred as far as light varies, they are the face's within the mask.
+    """Scale the render's colours so that, blurred, they equal the face's within the mask.
 
-    Light multiplies: what is dark, brows and lashes, stays dark under more of it.
-
-    Only what survives a blur of an eighth of the crop's side passes from the photo to the render: light and skin tone.
-    Beside that, the render's hues vary no more than the photo's: in a grey photo or one of a single tint not at all.
+    Light multiplies, so brows and lashes stay dark under more of it. Only what survives a blur of an eighth of the
+    crop's side passes from the photo to the render: light and skin tone. The render's hues are reduced to vary no more
+    than the photo's: in a grey photo not at all.
     """
     photo, own = (_blurred(picture + LIFT, mask) for picture in (face, render))
     gain = ((photo + 0.02) / (own + 0.02)).clamp(1 / TONE_GAIN, TONE_GAIN)
@@ -33,7 +32,7 @@ def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
 
 
 def _spread(hues: Tensor, mask: Tensor) -> Tensor:
-    """Root mean square within the mask of what hues are on the grid, [B, 1, 1, 1]."""
+    """Root mean square of hues on the grid, within the mask, [B, 1, 1, 1]."""
     cover = F.adaptive_avg_pool2d(mask, HUE_GRID)
     cells = F.adaptive_avg_pool2d(hues * mask, HUE_GRID)
     area = cover.square().sum((1, 2, 3), keepdim=True) + 1e-3

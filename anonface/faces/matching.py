@@ -1,4 +1,4 @@
-"""People told apart by the identity encoder E_ID: who is to be left as they are."""
+"""Face matching by the identity encoder E_ID: which faces belong to people who are left as they are."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SAME_PERSON = 0.5
 """Least cosine of two codes that are taken for one person's; docs/batch.md says what it was chosen by."""
 
 
-class People:
-    """Codes of known people, and whether a face is one of theirs.
+class KnownPeople:
+    """Codes of known people, against which faces are matched.
 
     Args:
         crops: aligned faces, uint8 [SIDE, SIDE, 3] each.
@@ -33,7 +33,7 @@ class People:
         self.encoder.requires_grad_(False).eval().to(self.device)
         self.codes = torch.cat([self._code(crop) for crop in crops])
 
-    def know(self, crop: NDArray[np.uint8]) -> bool:
+    def matches(self, crop: NDArray[np.uint8]) -> bool:
         """Whether an aligned face, uint8 [SIDE, SIDE, 3], shows one of them."""
         return bool((self.codes @ self._code(crop)[0]).max() >= SAME_PERSON)
 

@@ -1,6 +1,6 @@
-"""Where a face may change, said coarsely: for backends whose recovery needs the very same mask again.
+"""Coarse masks for the record: for backends whose recovery needs the very same mask again.
 
-A parser sees another face when it looks at the new one, so its mask would be another. An outline is the mask on a grid
+A parser finds another mask in the anonymized face. An outline is the mask on a grid
 of 32 x 32 over the aligned square, in 256 hexadecimal digits: row by row from the top left, the highest bit first.
 """
 

@@ -72,7 +72,7 @@ def face_mask(crop: Pixels, landmarks: Points, size: int, parser: str = "trained
     return (cv2.resize(mask, (size, size), interpolation=cv2.INTER_CUBIC) > 0.5).astype(np.float32)
 
 
-def with_rim(mask: Mask, crop: Pixels, landmarks: Points | None = None) -> Mask:
+def with_margin(mask: Mask, crop: Pixels, landmarks: Points | None = None) -> Mask:
     """A mask [S, S], and what lies within RIM of it and is skin or hair: where the outline of another face may run.
 
     Within the outline of ``landmarks`` [468, 2], in the mask's px, where there are some, stays what hides the face.

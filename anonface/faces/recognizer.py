@@ -1,8 +1,7 @@
-"""A recognizer beside the identity encoder: what another network, trained on other people, takes a face for.
+"""A recognizer beside the identity encoder: ArcFace, trained on other people.
 
-The encoder's codes are what is keyed, and both of its trunks are small; a face that has left the original in their eyes
-may still be near it in others'. So whoever is drawn is looked at through a further network, ArcFace's, which knows
-people far better, gives no code and says nothing that recovery would need.
+The key transforms the encoder's codes, and both of its trunks are small. A face that is far from the original in these
+codes may still be near it to other recognizers. So new faces are compared by ArcFace too. Recovery does not need it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from anonface.faces import align
 
-SIDE = 112  # px at which it looks
+SIDE = 112  # px of its input
 FINE = 2  # samples a pixel along each axis, against aliasing
 
 
@@ -36,7 +35,7 @@ class Recognizer(nn.Module):
 
 
 def frames(mesh: Tensor) -> Tensor:
-    """Where the recognizer looks: landmarks [B, 468, 2] in shares of the crop's side -> [B, 2, 3], as affine_grid's.
+    """The recognizer's frames: landmarks [B, 468, 2] in shares of the crop's side -> [B, 2, 3], as affine_grid's.
 
     The similarity that brings the five points nearest to where ArcFace's training showed them, by least squares.
     """

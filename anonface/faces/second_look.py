@@ -1,8 +1,8 @@
 """A second look at a finished photo: where a detector still sees a face that should be gone, it is covered.
 
-The detector that found the faces is asked again around all that was replaced or covered. A face that it sees there is
-right if it is a replaced one, or one that was to be kept. Any other is covered: a face that was hidden by another one
-in the first look, an original that shows through a mask, or a mosaic in which a face is still to be seen.
+The detector runs again around everything that was replaced or covered. A face that it finds there is right if it is a
+replaced one or one to be kept. Any other is covered: a face that was missed at first, an original that shows through a
+mask, or a mosaic in which a face is still visible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Shape: features of a new face, moved as its key says.
+"""Shape warp: features of a new face, moved by amounts that depend on its key.
 
-Whoever takes somebody's place is fitted to the photo's landmarks, so eyes, nose, mouth and jaw would lie where the
-original's do, under every key. So what was drawn is bent a little, smoothly: each *way* moves some features, by an
-amount of the key's own, and what lies about them with them.
+A new face is fitted to the photo's landmarks, so under every key its features would lie where the original's do.
+Therefore the render is warped a little, smoothly. Each *way* moves some features and their surroundings, by an amount
+of the key's own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEFT, RIGHT, DOWN = (-1.0, 0.0), (1.0, 0.0), (0.0, 1.0)  # in the face's own axe
 
 @dataclass(frozen=True)
 class Move:
-    """Landmarks whose middle moves, which way, and how far about them all else follows, in distances of the eyes."""
+    """Landmarks whose middle moves, its direction, and the reach of the move in distances of the eyes."""
 
     rows: tuple[int, ...]
     way: tuple[float, float]
@@ -52,12 +52,12 @@ WAYS: tuple[tuple[Move, ...], ...] = (
 )
 
 
-def shaped(render: Tensor, mesh: Tensor, key: FaceKey, amount: float = AMOUNT) -> Tensor:
-    """A face whose features lie where a key says.
+def warp_shape(render: Tensor, mesh: Tensor, key: FaceKey, amount: float = AMOUNT) -> Tensor:
+    """A face warped under its key.
 
     Args:
         render: the face [1, 3, R, R].
-        mesh: landmarks [1, 468, 2] in shares of the side, the photo's: to these it was fitted.
+        mesh: landmarks [1, 468, 2] in shares of the side, to which the face was fitted.
         amount: deviation of a feature's moves in distances of the eyes.
 
     Returns:

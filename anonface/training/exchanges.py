@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from anonface.backends.ifadit.target_identity import exchanged, strangeness
+from anonface.backends.ifadit.target_identity import attribute_mismatch, exchanged
 from anonface.faces import align, parse
-from anonface.faces.analysis import Sight, mesh_in_crop
+from anonface.faces.analysis import FaceAnalysis, mesh_in_crop
 from anonface.faces.blend import composite, soften
 from anonface.faces.detect import build_detector
-from anonface.faces.occlusion import mended
+from anonface.faces.occlusion import keep_photo_skin
 from anonface.faces.recognizer import frames
 from anonface.models.inversion import CODE_OF_LATENT
 from anonface.models.latent_editing import CODES
@@ -109,7 +109,7 @@ def _row(networks: SampleNetworks, rng: torch.Generator, file: Path | None) -> d
     eyes, inversion = networks.eyes, networks.inversion
     if file is None:
         style = networks.mapping(torch.randn(1, 512, generator=rng))
-        latents = torch.lerp(networks.census.mean, style, TRUNCATION)[:, None].expand(-1, CODES, -1)
+        latents = torch.lerp(networks.regressor.mean, style, TRUNCATION)[:, None].expand(-1, CODES, -1)
         photo = relit(_drawn(networks, latents), rng)
         photo = photograph(photo, rng, covered=0.2) if torch.rand((), generator=rng) < 0.5 else photo
     else:
@@ -120,14 +120,14 @@ def _row(networks: SampleNetworks, rng: torch.Generator, file: Path | None) -> d
     mesh = mesh_in_crop(eyes.landmarks, photo)
     points = mesh[0].double().numpy() * RENDER_SIDE
     face = parse.face_mask(crop, points, RENDER_SIDE)
-    mask = torch.from_numpy(soften(parse.with_rim(face, crop, points)))[None, None]
-    sight = Sight(photo, eyes)
+    mask = torch.from_numpy(soften(parse.with_margin(face, crop, points)))[None, None]
+    analysis = FaceAnalysis(photo, eyes)
     asked = networks.mapping(torch.randn(ASKED, 512, generator=rng))
-    strange = strangeness(networks.census(asked), networks.census, sight.code, sight.seems)
+    strange = attribute_mismatch(networks.regressor(asked), networks.regressor, analysis.code, analysis.seems)
     pictures = [photo]
-    for features in networks.census.features(asked[strange.argsort()[:OTHERS]]):
-        codes = exchanged(latents, features, networks.census, 1.0, uniform(rng, *BOLDNESS))
-        pictures.append(composite(photo, mended(_drawn(networks, codes), photo, mask, sight), mask))
+    for features in networks.regressor.features(asked[strange.argsort()[:OTHERS]]):
+        codes = exchanged(latents, features, networks.regressor, 1.0, uniform(rng, *BOLDNESS))
+        pictures.append(composite(photo, keep_photo_skin(_drawn(networks, codes), photo, mask, analysis), mask))
     every = torch.cat(pictures)
     meshes = torch.cat([mesh_in_crop(eyes.landmarks, one[None]) for one in every])
     small = F.interpolate(torch.cat([every, mask.expand(1, 3, -1, -1) * 2 - 1]), (SIDE, SIDE), mode="area")
@@ -139,7 +139,7 @@ def _row(networks: SampleNetworks, rng: torch.Generator, file: Path | None) -> d
         "codes": eyes.encoder(every).half(),
         "known": eyes.recognizer(every, frames(meshes)).half(),
         "mesh": mesh[0].half(),
-        "seems": sight.seems.half(),
+        "seems": analysis.seems.half(),
         "real": torch.tensor(file is not None, dtype=torch.uint8),
     }
 

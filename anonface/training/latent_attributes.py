@@ -18,7 +18,7 @@ from torch import Tensor
 
 from anonface.backends.ifadit.refinement import expression
 from anonface.backends.ifadit.target_identity import FEATURED
-from anonface.faces.analysis import Eyes, mesh_in_crop
+from anonface.faces.analysis import AnalysisNetworks, mesh_in_crop
 from anonface.faces.augmentation import luma
 from anonface.faces.blend import composite
 from anonface.faces.colour_transfer import LIFT
@@ -71,7 +71,7 @@ def load_attribute_samples(
     file: Path,
     generator: MobileStyleGAN,
     mapping: MappingNetwork,
-    eyes: Eyes,
+    eyes: AnalysisNetworks,
     count: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> AttributeSamples:
@@ -98,7 +98,7 @@ def load_attribute_samples(
 def recognition_gradients(
     styles: Tensor,
     generator: MobileStyleGAN,
-    eyes: Eyes,
+    eyes: AnalysisNetworks,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tensor:
     """Gradients of two recognizers' embeddings with respect to styles [n, 512], [2 * DIRECTIONS * n, 512].

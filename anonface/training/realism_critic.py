@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from anonface.backends.ifadit.backend import IFADIT
 from anonface.backends.ifadit.refinement import refine
-from anonface.backends.ifadit.target_identity import FEATURED, exchanged, strangeness
+from anonface.backends.ifadit.target_identity import FEATURED, attribute_mismatch, exchanged
 from anonface.faces import parse
-from anonface.faces.analysis import Eyes, Sight, mesh_in_crop
+from anonface.faces.analysis import AnalysisNetworks, FaceAnalysis, mesh_in_crop
 from anonface.faces.blend import composite, soften
 from anonface.faces.colour_transfer import match_tones
 from anonface.models.identity_flow import FlowKey
@@ -61,10 +61,10 @@ HELD_OUT = 64  # photos
 class SampleNetworks:
     """Frozen networks that make the samples."""
 
-    eyes: Eyes
+    eyes: AnalysisNetworks
     generator: MobileStyleGAN
     mapping: MappingNetwork
-    census: LatentAttributes
+    regressor: LatentAttributes
     inversion: InversionEncoder
 
 
@@ -121,12 +121,12 @@ def _sample(networks: SampleNetworks, rng: torch.Generator) -> dict[str, Tensor]
     inverted = inversion.to_w(codes)
     candidates = networks.mapping(torch.randn(OTHERS * CANDIDATES, 512, generator=rng))
     seems = eyes.apparent(photo)[0]
-    mismatch = strangeness(networks.census(candidates), networks.census, eyes.encoder(photo), seems)
+    mismatch = attribute_mismatch(networks.regressor(candidates), networks.regressor, eyes.encoder(photo), seems)
     matches = candidates[mismatch.argsort()[:OTHERS]]
     pictures = [_placed(networks, inverted, photo, mask)]
-    for features in networks.census.features(matches):
+    for features in networks.regressor.features(matches):
         left, own, perturbation = (uniform(rng, *ends) for ends in (LEFT, OWN, (0.0, PERTURBATION)))
-        codes = inversion.to_u(exchanged(inverted, features, networks.census, left, own))
+        codes = inversion.to_u(exchanged(inverted, features, networks.regressor, left, own))
         together = torch.randn(1, 1, codes.shape[2], generator=rng)
         apart = torch.randn(codes.shape, generator=rng) / 4
         codes[:, :FEATURED] += perturbation * (together + apart)[:, :FEATURED]
@@ -136,18 +136,19 @@ def _sample(networks: SampleNetworks, rng: torch.Generator) -> dict[str, Tensor]
 
 def _refined_sample(backend: IFADIT, rng: torch.Generator) -> dict[str, Tensor]:
     """One photo with the best match after refinement, and with a worse match without refinement."""
-    networks, mapping = backend.networks, backend.keygen.mapping
-    drawing = SampleNetworks(networks, networks.generator, mapping, networks.census, networks.inversion)
+    renderer, identity = backend.renderer, backend.identity
+    networks, mapping = renderer.networks, renderer.mapping
+    drawing = SampleNetworks(networks, networks.generator, mapping, networks.regressor, networks.inversion)
     photo, mask = _photographed(drawing, rng)
-    key = draw_keys(mapping, 1, rng, backend.flow.params)
-    hidden = backend.flow(backend.embed(photo), FlowKey(key.k.double(), key.mix.double()))
-    people, order, kept, scene = backend.ranked(hidden, Sight(photo, networks), mask)
+    key = draw_keys(mapping, 1, rng, identity.flow.params)
+    hidden = identity.flow(identity.embed(photo), FlowKey(key.k.double(), key.mix.double()))
+    candidates, order, kept, scene = renderer.rank(hidden, FaceAnalysis(photo, networks), mask)
     with torch.no_grad():
         pictures = [_placed(drawing, networks.inversion.to_w(networks.inversion(photo)[0]), photo, mask)]
-    scene.take(order[0])
-    first = refine(people[order[0]], kept, scene, networks.mapper)
+    scene.choose(order[0])
+    first = refine(candidates[order[0]], kept, scene, networks.mapper)
     with torch.no_grad():
-        for w in (first, people[order[int(torch.randint(1, 1 + LATER, (), generator=rng))]]):
+        for w in (first, candidates[order[int(torch.randint(1, 1 + LATER, (), generator=rng))]]):
             _, toned = scene.drawn(w)
             pictures.append(composite(photo, toned, scene.seen(toned)[0]))
     return _stored(photo, mask, pictures)

@@ -1,7 +1,7 @@
 """The recipes of ``anonface train``.
 
 Recipes of ``ifadit``, in order: heads, parser, identity, attributes, flow, ifadit. ``ethnicity`` needs identity;
-``census`` (the latent attribute regression) needs the first three; ``critic`` needs census and inversion too;
+``regressor`` (the latent attribute regression) needs the first three; ``critic`` needs census and inversion too;
 ``critic-again`` needs all networks of the backend. Each loads the results of earlier ones from the package's
 ``trained``.
 
@@ -25,7 +25,7 @@ from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit.backend import IFADIT
 from anonface.backends.latent_editing.backend import EDITORS, ENCODER
 from anonface.errors import UsageError, WeightsError
-from anonface.faces.analysis import load_eyes
+from anonface.faces.analysis import load_analysis_networks
 from anonface.faces.recognizer import Recognizer
 from anonface.models.attribute_classifiers import EthnicityClassifier, SexAgeClassifier
 from anonface.models.attribute_encoder import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
@@ -210,7 +210,7 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
 
 def _fit_latent_attributes(request: Request, progress: Progress) -> dict[str, float]:
     """Draw faces, fit the regression and save it; returns the explained variance of held-out faces per attribute."""
-    file, generator, eyes = request.folder / "people.safetensors", load_generator(), load_eyes()
+    file, generator, eyes = request.folder / "people.safetensors", load_generator(), load_analysis_networks()
     samples = load_attribute_samples(file, generator, load_mapping(), eyes, request.faces, progress=progress)
     gradients = recognition_gradients(samples.styles[:ASKED], generator, eyes, progress)
     regression, explained = fit_latent_attributes(samples, gradients)
@@ -267,7 +267,7 @@ def _sample_networks() -> SampleNetworks:
     for module, name in ((regression, CENSUS), (inversion, ENCODER)):
         weights.load(module, name)
         module.requires_grad_(False).eval()
-    return SampleNetworks(load_eyes(), load_generator(), load_mapping(), regression, inversion)
+    return SampleNetworks(load_analysis_networks(), load_generator(), load_mapping(), regression, inversion)
 
 
 def _draw_exchanges(request: Request, progress: Progress) -> dict[str, float]:

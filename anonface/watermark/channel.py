@@ -1,17 +1,16 @@
-"""The watermark: numbers that a finished face says beside what it shows, in detail of a few pixels.
+"""The watermark's channels: numbers in the detail of a finished face.
 
-A restored face needs more than an anonymized one shows: exactly who it stands for, and what of the original the
-generator's latents need beyond that. Both are written into the finished picture as detail of a grey level or two, which
-the eye takes for skin. Every number is spread over all cells of a fixed region; what the picture holds of its pattern
-anyhow is no noise but counts as said, for what is read turns round at the ends as a clock does, and only the way to the
-nearest right reading is added (quantisation index modulation, Chen and Wornell 2001).
+Recovery needs more than an anonymized face shows: the hidden code, and what the renderer cannot draw from it. Both are
+written as detail of one or two grey levels, which looks like skin. Every number has a pattern, spread over all cells of
+a fixed region. Readings are taken modulo a range, so the pattern that the picture already holds is not noise: only the
+difference to the nearest correct reading is added (quantisation index modulation, Chen and Wornell 2001).
 
-The *first* channel lies in the lightness, of which JPEG keeps most. The *second* and *third* have more room and lie in
-the hues, or in a grey picture in finer detail; the third says much in little, and any compression silences it. The
-*fourth* lies in the hues' finer detail, which only large enough faces have, and grey ones do not. A reader whose square
-lies a little off finds the right one by the channels' pilots, numbers that are always the same.
+The *first* channel lies in the lightness, of which JPEG keeps most. The *second* and *third* have more room. They lie
+in the hues, or in finer detail of a grey picture. The third holds many numbers at little amplitude, and any compression
+destroys it. The *fourth* lies in the hues' finer detail, which only large colour faces have. Every channel begins with
+pilots, numbers that are always the same: by them a reader finds the exact square.
 
-The patterns are no secret. What they say is encrypted beforehand (``veil``), the face's nonce excepted (``nonce``).
+The patterns are public. The numbers are encrypted beforehand (``cipher``), all but the nonce (``nonce``).
 """
 
 from __future__ import annotations
@@ -31,26 +30,27 @@ from anonface.crypto.keyed_noise import hartley
 from anonface.faces.augmentation import luma
 
 GRID, CELL = 128, 4  # px of the watermark's own grid along the side of the aligned square, and px of a cell's side
-CENTRE, AXES = (0.5, 0.57), (0.27, 0.34)  # of the ellipse of the square that says it, the inner face
+CENTRE, AXES = (0.5, 0.57), (0.27, 0.34)  # of the ellipse of the square that holds it, the inner face
 PILOTS = 48  # a channel
 CONTRAST = 7  # px across, within which the picture's own contrast is measured
 PLAIN, BUSY = 0.4, 2.0  # least and most room, in shares of where contrast is ordinary
 HIDDEN = 0.3  # of the soft mask: where less of the new face shows, nothing is written
 YCBCR = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))  # JPEG's
 LABEL = "anonface/v1 watermark"
-VERSION = "watermark 6"  # of what backends say, and how; another way is another number
-VERSION_5 = "watermark 5"  # the one before: its photos are read still
-LOOSE = 1e-3  # how much of the usual room counts as free even where nothing is
-STRENGTH = 1.2  # by which backends write a correction: a photo's own grid takes part of it away
+VERSION = "watermark 6"  # format of channels and payloads; part of a backend's digest
+VERSION_5 = "watermark 5"  # the one before: its photos can still be read
+LOOSE = 1e-3  # share of the usual room that counts as free everywhere
+STRENGTH = 1.2  # of a written correction: resampling to the photo's grid takes part of it away
 
 
 @dataclass(frozen=True)
 class Channel:
     """How it is written.
 
-    ``range`` is in grey levels of a pattern: how far readings go before they turn round. Where less than the share
-    ``least`` of the ellipse shows, nothing is written: so little of a face would be covered with noise. Of one that
-    ``varies`` a reader does not know how many numbers it says; where pilots are found depends on it.
+    Attributes:
+        range: of readings before they wrap, in grey levels of a pattern.
+        least: share of the ellipse that must show; of less, nothing is written.
+        varies: whether its count of numbers varies, so that a reader must try several.
     """
 
     name: str
@@ -65,12 +65,12 @@ CHANNELS = (FIRST, SECOND, THIRD, FOURTH)
 
 
 @dataclass(frozen=True)
-class Lane:
+class Group:
     """Channels that share their cosines.
 
-    The numbers of each are dealt out to ``blocks`` of cells, which lie all over the face: what is solved for each block
-    takes a fraction of the time. At most the share ``full`` of the coefficients that show is used: the more numbers,
-    the more they shout each other down, and the strong ones of the second channel are seen then.
+    Attributes:
+        blocks: sets of cells, spread over the face, among which numbers are divided; each is solved for by itself.
+        full: the share of visible coefficients that is used at most. More numbers disturb each other and are seen.
     """
 
     channels: tuple[Channel, ...]
@@ -78,28 +78,28 @@ class Lane:
     full: float
 
 
-FULL = 0.9  # the same of a grey picture, which has no fourth channel to say the rest
-LANES = Lane((FIRST,), 1, FULL), Lane((SECOND, THIRD), 4, 0.7), Lane((FOURTH,), 4, FULL)
+FULL = 0.9  # the same of a grey picture, which has no fourth channel
+GROUPS = Group((FIRST,), 1, FULL), Group((SECOND, THIRD), 4, 0.7), Group((FOURTH,), 4, FULL)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a channel says: ``values`` [n] in [-1, 1), and their standard ``error``, which its pilots tell."""
+    """Numbers of a channel: ``values`` [n] in [-1, 1), and their standard ``error``, measured on its pilots."""
 
     values: Tensor
     error: float
 
 
-def write(picture: Tensor, mask: Tensor, *said: Tensor | None) -> Tensor:
-    """What is to be added to a finished face for it to say these numbers.
+def write(picture: Tensor, mask: Tensor, *messages: Tensor | None) -> Tensor:
+    """What is to be added to a finished face so that it holds these numbers.
 
-    So it is on the watermark's own grid; a photo's grid takes some of it away, and writing what is then missing, on
-    what came of it, gives it back.
+    That is exact on the watermark's own grid. Resampling to the photo's grid takes some of it away, so writing is
+    repeated on the result.
 
     Args:
         picture: the aligned square [1, 3, R, R] in [-1, 1].
         mask: [1, 1, R, R] in 0..1, 1 where pixels may change.
-        said: numbers [n] in [-1, 1) for each channel, in order; None leaves a channel alone, as one that is missing.
+        messages: numbers [n] in [-1, 1) for each channel, in order; None or a missing one leaves a channel alone.
 
     Returns:
         [1, 3, GRID, GRID] in units of ``picture``; 0 where the mask is, and in a face that is mostly hidden; grey in a
@@ -109,57 +109,57 @@ def write(picture: Tensor, mask: Tensor, *said: Tensor | None) -> Tensor:
     room = _room(picture, mask)
     share = _share(room)
     change = torch.zeros_like(planes)
-    numbers = dict(zip(CHANNELS, said, strict=False))
-    for lane in _lanes(grey):
-        spoken = {
+    numbers = dict(zip(CHANNELS, messages, strict=False))
+    for group in _groups(grey):
+        wanted = {
             channel: torch.cat([_pilots(), values.cpu().float()])
-            for channel in lane.channels
+            for channel in group.channels
             if (values := numbers.get(channel)) is not None and share >= channel.least
         }
-        if spoken:
-            change = change + _least(spoken, planes, room, lane, grey)
+        if wanted:
+            change = change + _change(wanted, planes, room, group, grey)
     return _picture(change)
 
 
 def room(channel: Channel, picture: Tensor, mask: Tensor, beside: int | None = None) -> int:
-    """How many numbers a channel can say, where one that shares its lane says ``beside``; else as :func:`write`."""
+    """How many numbers a channel has room for, beside those of its group's other channel; else as :func:`write`."""
     grey = is_grey(picture)
-    lane = next((lane for lane in _lanes(grey) if channel in lane.channels), None)
-    if lane is None:
+    group = next((group for group in _groups(grey) if channel in group.channels), None)
+    if group is None:
         return 0
-    planes, band = _where(channel, grey)
+    planes, band = _carrier(channel, grey)
     coefficients = len(planes) * int(_cells().sum()) * len(band)
     others = 0 if beside is None else PILOTS + beside
-    return max(0, int((FULL if grey else lane.full) * _share(_room(picture, mask)) * coefficients) - PILOTS - others)
+    return max(0, int((FULL if grey else group.full) * _share(_room(picture, mask)) * coefficients) - PILOTS - others)
 
 
 def read(picture: Tensor, first: int, *counts: int | Sequence[int]) -> list[Reading]:
-    """What a picture says in its channels, in which so many numbers each are looked for.
+    """The numbers in a picture's channels.
 
     Args:
         picture: the aligned square [1, 3, R, R] in [-1, 1].
-        first, counts: numbers of each channel, or several in which there can be: pilots tell which of them it is.
+        first, counts: how many numbers each channel holds, or the possible counts: pilots tell which one it is.
     """
     grey = is_grey(picture)
-    planes = _planes(_found(picture, grey))
-    said = []
+    planes = _planes(_aligned(picture, grey))
+    readings = []
     for channel, count in zip(CHANNELS, (first, *counts), strict=False):
         tried = [count] if isinstance(count, int) else count
-        if _lane(channel) in _lanes(grey):
-            heard = _coefficients(planes, channel, grey)
-            readings = [_heard(heard, channel, n, grey) for n in tried]
-            said.append(min(readings, key=lambda reading: reading.error))
+        if _group(channel) in _groups(grey):
+            coefficients = _coefficients(planes, channel, grey)
+            each = [_reading(coefficients, channel, n, grey) for n in tried]
+            readings.append(min(each, key=lambda reading: reading.error))
         else:
-            said.append(Reading(planes.new_zeros(tried[0]), 1.0))
-    return said
+            readings.append(Reading(planes.new_zeros(tried[0]), 1.0))
+    return readings
 
 
-def _heard(coefficients: Tensor, channel: Channel, count: int, grey: bool) -> Reading:
+def _reading(coefficients: Tensor, channel: Channel, count: int, grey: bool) -> Reading:
     mixed = coefficients.new_empty(PILOTS + count)
-    lane = _lane(channel)
-    for block in range(lane.blocks):
+    group = _group(channel)
+    for block in range(group.blocks):
         places, mixing = _block(channel, PILOTS + count, block, grey)
-        mixed[block :: lane.blocks] = mixing.to(coefficients) @ coefficients[places]
+        mixed[block :: group.blocks] = mixing.to(coefficients) @ coefficients[places]
     values = _wrapped(mixed, channel.range) / channel.range
     missed = _wrapped(values[:PILOTS] - _pilots().to(values), 1.0)
     return Reading(values[PILOTS:], float(missed.square().mean().sqrt()))
@@ -170,30 +170,30 @@ def without(picture: Tensor) -> Tensor:
     the same before and after."""
     planes, grey = _planes(_on_grid(picture)), is_grey(picture)
     held = torch.zeros_like(planes)
-    for lane in _lanes(grey):
-        channel = lane.channels[0]
-        held = held + _laid(_coefficients(planes, channel, grey), channel, grey)
+    for group in _groups(grey):
+        channel = group.channels[0]
+        held = held + _planes_of(_coefficients(planes, channel, grey), channel, grey)
     return _picture(planes - held)
 
 
 # --- Where it is read ------------------------------------------------------------------------------------------------
 
-SURE = 0.15  # error of pilots up to which a square is taken as it is, or nothing better is looked for
+SURE = 0.15  # error of pilots up to which a square is accepted
 # Near lattices are finer: between points half a px apart what is a third of one off is missed.
 SHIFTS = (-0.6, -0.4, -0.2, 0, 0.2, 0.4, 0.6), (-1.5, -1, -0.5, 0, 0.5, 1, 1.5)
 SCALES, TURNS = (-0.012, -0.006, 0, 0.006, 0.012), (-0.01, -0.005, 0, 0.005, 0.01)
 ROUNDS = 5  # of halved steps about the best of these
 
 
-def _found(picture: Tensor, grey: bool) -> Tensor:
-    """The picture on the watermark's grid, shifted (in its px), scaled and turned (radians) until pilots are right."""
+def _aligned(picture: Tensor, grey: bool) -> Tensor:
+    """The picture on the watermark's grid, shifted (in its px), scaled and rotated (radians) until pilots fit."""
     plain = _on_grid(picture)
     places, mixing = _block(FIRST, PILOTS, 0, grey)
     mixing = mixing.to(plain)
 
     def errors(views: Tensor) -> Tensor:
-        heard = torch.stack([mixing @ _coefficients(_planes(view[None]), FIRST, grey)[places] for view in views])
-        return (1 - torch.cos(math.pi * (heard / FIRST.range - _pilots().to(heard)))).mean(1)
+        readings = torch.stack([mixing @ _coefficients(_planes(view[None]), FIRST, grey)[places] for view in views])
+        return (1 - torch.cos(math.pi * (readings / FIRST.range - _pilots().to(readings)))).mean(1)
 
     sure = 1 - math.cos(math.pi * SURE)
     if float(errors(plain)) < sure:
@@ -256,16 +256,16 @@ def _wrapped(values: Tensor, reach: float | Tensor) -> Tensor:
     return (values + reach).remainder(2 * reach) - reach
 
 
-def _lane(channel: Channel) -> Lane:
-    return next(lane for lane in LANES if channel in lane.channels)
+def _group(channel: Channel) -> Group:
+    return next(group for group in GROUPS if channel in group.channels)
 
 
-def _lanes(grey: bool) -> tuple[Lane, ...]:
+def _groups(grey: bool) -> tuple[Group, ...]:
     """Those that a picture has: the fourth channel's cosines are a grey one's for the second."""
-    return tuple(lane for lane in LANES if not grey or FOURTH not in lane.channels)
+    return tuple(group for group in GROUPS if not grey or FOURTH not in group.channels)
 
 
-def _where(channel: Channel, grey: bool) -> tuple[Sequence[int], Tensor]:
+def _carrier(channel: Channel, grey: bool) -> tuple[Sequence[int], Tensor]:
     """The planes of a channel, and its cosines [p, CELL^2] in a cell of each."""
     fine = channel is FOURTH or (grey and channel is not FIRST)
     return ((0,) if grey or channel is FIRST else (1, 2)), _band(CELL // 2 + fine)
@@ -282,7 +282,7 @@ def _band(number: int) -> Tensor:
 
 @functools.cache
 def _pilots() -> Tensor:
-    """What the first numbers of a channel always are, [PILOTS] in [-1, 1)."""
+    """The first numbers of every channel, [PILOTS] in [-1, 1)."""
     stream = np.frombuffer(hashlib.shake_256(f"{LABEL} pilots".encode()).digest(4 * PILOTS), "<u4")
     return torch.from_numpy((stream / 2.0**31 - 1).astype(np.float32))
 
@@ -298,7 +298,7 @@ def _cells() -> Tensor:
 
 def _coefficients(planes: Tensor, channel: Channel, grey: bool) -> Tensor:
     """How much of each cosine the cells hold, in grey levels: [planes x cells x cosines]."""
-    numbers, band = _where(channel, grey)
+    numbers, band = _carrier(channel, grey)
     cells = F.unfold(planes[list(numbers)][:, None], CELL, stride=CELL)[:, :, _cells()]
     return torch.einsum("dk,pkc->pcd", band.to(planes), cells).flatten()
 
@@ -306,71 +306,71 @@ def _coefficients(planes: Tensor, channel: Channel, grey: bool) -> Tensor:
 def _block(channel: Channel, count: int, block: int, grey: bool) -> tuple[Tensor, Tensor]:
     """The coefficients of a block, [c], and the orthonormal patterns [n, c] of those of ``count`` numbers that are
     dealt to it; the same everywhere and always. Channels of one lane share none."""
-    places, basis = _patterns(_lane(channel), block, grey)
-    return places, basis[_dealt(channel, count, block, len(basis))]
+    places, basis = _patterns(_group(channel), block, grey)
+    return places, basis[_assigned(channel, count, block, len(basis))]
 
 
-def _dealt(channel: Channel, count: int, block: int, width: int) -> slice:
-    """Which of the ``width`` patterns of a block say what of a channel's ``count`` numbers is dealt to it."""
-    own = len(range(block, count, _lane(channel).blocks))
+def _assigned(channel: Channel, count: int, block: int, width: int) -> slice:
+    """Which of a block's ``width`` patterns hold its part of a channel's ``count`` numbers."""
+    own = len(range(block, count, _group(channel).blocks))
     return slice(width - own, width) if channel.varies else slice(own)
 
 
 @functools.cache
-def _patterns(lane: Lane, block: int, grey: bool) -> tuple[Tensor, Tensor]:
+def _patterns(group: Group, block: int, grey: bool) -> tuple[Tensor, Tensor]:
     """A block's coefficients, [c], and an orthonormal basis of them in which none stands out."""
-    planes, band = _where(lane.channels[0], grey)
+    planes, band = _carrier(group.channels[0], grey)
     row, column = torch.nonzero(_cells().view(GRID // CELL, -1)).unbind(1)
-    own = (column + 2 * row) % lane.blocks == block  # neighbours fall to different ones
+    own = (column + 2 * row) % group.blocks == block  # neighbours fall to different ones
     places = torch.nonzero(own[None, :, None].expand(len(planes), -1, len(band)).flatten())[:, 0]
     width = len(places)
-    label = f"{LABEL} {lane.channels[0].name}{' grey' if grey else ''} {block}".encode()
+    label = f"{LABEL} {group.channels[0].name}{' grey' if grey else ''} {block}".encode()
     stream = np.frombuffer(hashlib.shake_256(label).digest(-(-width // 4)), np.uint8)
     before, after = torch.from_numpy(np.unpackbits(stream, count=2 * width) * 2.0 - 1).view(2, -1)
     return places, torch.cat([hartley(after * hartley(rows)) for rows in torch.diag(before).split(256)]).float()
 
 
-def _least(spoken: Mapping[Channel, Tensor], planes: Tensor, room: Tensor, lane: Lane, grey: bool) -> Tensor:
-    """Of all changes of the planes by which a lane's channels say these numbers, pilots among them, the least, measured
-    against the room: [3, GRID, GRID]."""
-    numbers, band = _where(lane.channels[0], grey)
+def _change(wanted: Mapping[Channel, Tensor], planes: Tensor, room: Tensor, group: Group, grey: bool) -> Tensor:
+    """The least change of the planes, relative to the room, by which a group's channels hold these numbers and pilots:
+    [3, GRID, GRID]."""
+    numbers, band = _carrier(group.channels[0], grey)
     free = room[:, None].expand(-1, len(band)).flatten().repeat(len(numbers)).square()
-    coefficients = _coefficients(planes, lane.channels[0], grey)
+    coefficients = _coefficients(planes, group.channels[0], grey)
     change = torch.zeros_like(coefficients)
-    for block in range(lane.blocks):
-        places, basis = _patterns(lane, block, grey)
+    for block in range(group.blocks):
+        places, basis = _patterns(group, block, grey)
         basis = basis.to(planes)
         rows, missing = [], []
-        for channel, values in spoken.items():
-            used = _dealt(channel, len(values), block, len(basis))
-            heard = basis[used] @ coefficients[places]
+        for channel, values in wanted.items():
+            used = _assigned(channel, len(values), block, len(basis))
+            held = basis[used] @ coefficients[places]
             rows.append(used)
-            missing.append(_wrapped(channel.range * values[block :: lane.blocks].to(heard) - heard, channel.range))
-        change[places] = _fitting(basis, rows, torch.cat(missing), free[places])
-    return _laid(change, lane.channels[0], grey)
+            own = channel.range * values[block :: group.blocks].to(held)
+            missing.append(_wrapped(own - held, channel.range))
+        change[places] = _least_change(basis, rows, torch.cat(missing), free[places])
+    return _planes_of(change, group.channels[0], grey)
 
 
-def _fitting(basis: Tensor, rows: Sequence[slice], wanted: Tensor, free: Tensor) -> Tensor:
-    """Of all x [c] of which these rows of an orthonormal basis [c, c] say what is ``wanted``, the one of least
-    |x / sqrt(free)|.
+def _least_change(basis: Tensor, rows: Sequence[slice], wanted: Tensor, free: Tensor) -> Tensor:
+    """The x [c] of least |x / sqrt(free)| of which rows of an orthonormal basis [c, c] measure what is ``wanted``.
 
-    Where little is free, wishes are not met at any price. It is a sum of the rows that are wished for, weighed, or what
-    is wished for less a sum of the others; the shorter sum is solved for, in most faces the latter.
+    Where little is free, an error remains. x is a weighed sum of the rows, or the wanted values less a sum of the other
+    rows; the shorter sum is solved for.
     """
     others = torch.ones(len(basis), dtype=torch.bool)
     for some in rows:
         others[some] = False
-    said, unsaid = torch.cat([basis[some] for some in rows]), basis[others.to(basis.device)]
-    spread = free + LOOSE * float((said.square() @ free).mean()) + 1e-9
-    if len(said) < len(unsaid):
-        return free * (torch.linalg.solve((said * spread) @ said.T, wanted) @ said)
-    plain, dear = wanted @ said, unsaid / spread
-    return free / spread * (plain - torch.linalg.solve(dear @ unsaid.T, dear @ plain) @ unsaid)
+    used, unused = torch.cat([basis[some] for some in rows]), basis[others.to(basis.device)]
+    spread = free + LOOSE * float((used.square() @ free).mean()) + 1e-9
+    if len(used) < len(unused):
+        return free * (torch.linalg.solve((used * spread) @ used.T, wanted) @ used)
+    plain, weighed = wanted @ used, unused / spread
+    return free / spread * (plain - torch.linalg.solve(weighed @ unused.T, weighed @ plain) @ unused)
 
 
-def _laid(coefficients: Tensor, channel: Channel, grey: bool) -> Tensor:
+def _planes_of(coefficients: Tensor, channel: Channel, grey: bool) -> Tensor:
     """Planes [3, GRID, GRID] that hold these of a channel's cosines and nothing else."""
-    numbers, band = _where(channel, grey)
+    numbers, band = _carrier(channel, grey)
     cells = coefficients.new_zeros(len(numbers), CELL * CELL, len(_cells()))
     cells[:, :, _cells()] = (coefficients.view(len(numbers), -1, len(band)) @ band.to(coefficients)).transpose(1, 2)
     planes = coefficients.new_zeros(3, GRID, GRID)

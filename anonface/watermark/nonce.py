@@ -1,12 +1,11 @@
 """A face's nonce in the clear: the first numbers of the watermark's first channel.
 
-Key and picture must be enough to read what the picture says, and no two faces may be encrypted under one key; so each
-face says the nonce that its key was derived with. It is random: it tells nothing of the key or the person, and ties no
-two photos. That there is a watermark the channel's pilots tell anybody as well.
+Key and picture must be enough for recovery, and no two faces may be encrypted under one key. So each face holds the
+nonce of its key. It is random: it tells nothing of the key or the person, and ties no two photos.
 
-64 bits and 16 of their SHA-256, in a tail-biting convolutional code (rate 1/2, constraint length 7, generators 171 and
-133 octal), one number a bit: 0.5 or -0.5 of the circle's half. Soft Viterbi decoding reads them up to an error of about
-0.3 of a reading, beyond which little can be made of the rest of the channel either.
+64 bits and 16 of their SHA-256 go through a tail-biting convolutional code (rate 1/2, constraint length 7, generators
+171 and 133 octal). Each coded bit is one number: 0.5 or -0.5 of the circle's half. Soft Viterbi decoding reads them up
+to an error of about 0.3 of a reading. Beyond that the rest of the channel is lost too.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ CHECK_BYTES = 2
 BITS = 8 * (NONCE_BYTES + CHECK_BYTES)
 LENGTH = 2 * BITS  # numbers
 MEMORY, GENERATORS = 6, (0o171, 0o133)
-ROUNDS = 3  # about the circle of a tail-biting code: the middle one is read
+ROUNDS = 3  # through the tail-biting code: the middle one is read
 
 
-def numbers(nonce: bytes) -> Tensor:
-    """What the watermark says of a nonce, [LENGTH] float64."""
+def encode(nonce: bytes) -> Tensor:
+    """A nonce as numbers of the watermark, [LENGTH] float64."""
     bits = np.unpackbits(np.frombuffer(nonce + _check(nonce), np.uint8)).astype(int)
     states = sum(np.roll(bits, shift) << (MEMORY - shift) for shift in range(MEMORY + 1))
     return torch.from_numpy(0.5 * _OUTPUTS[states].astype(np.float64).ravel())
 
 
-def heard(values: Tensor) -> bytes | None:
-    """The nonce that numbers [LENGTH] in [-1, 1) say; None where none can be read."""
+def decode(values: Tensor) -> bytes | None:
+    """The nonce in numbers [LENGTH] in [-1, 1); None if it is illegible."""
     soft = np.sin(np.pi * values.detach().cpu().double().numpy()).reshape(BITS, 2)
     branches = np.tile(soft @ _OUTPUTS.T.astype(np.float64), (ROUNDS, 1))  # [steps, windows of MEMORY + 1 bits]
     scores = np.zeros(1 << MEMORY)
@@ -49,9 +48,9 @@ def heard(values: Tensor) -> bytes | None:
     for step in reversed(range(len(branches))):
         bits[step] = state >> (MEMORY - 1)
         state = (state << 1 | int(choices[step, state])) & ((1 << MEMORY) - 1)
-    said = np.packbits(bits[BITS : 2 * BITS]).tobytes()
-    nonce = said[:NONCE_BYTES]
-    return nonce if said[NONCE_BYTES:] == _check(nonce) else None
+    decoded = np.packbits(bits[BITS : 2 * BITS]).tobytes()
+    nonce = decoded[:NONCE_BYTES]
+    return nonce if decoded[NONCE_BYTES:] == _check(nonce) else None
 
 
 def _check(nonce: bytes) -> bytes:

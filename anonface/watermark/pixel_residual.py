@@ -1,9 +1,8 @@
-"""Detail: what the generator's latents leave open of a face, in waves down to a hundredth of the square's side.
+"""The pixel residual: what the renderer leaves open of a face, in waves down to a hundredth of the square's side.
 
-A restored face lacks what no latent draws: a crease, the very rim of an eye, a shade. Slow and middle waves are most of
-that to the eye, and some thousand numbers hold them. They are found when a photo is anonymized, against the very
-face that recovery will draw, and said by the finished photo under the veil: as many of them, the slow ones first, as
-the face that shows has room for.
+A recovered face lacks what no latent draws: a crease, the edge of an eye, a shade. Slow and middle waves are most of
+that to the eye, and some thousand numbers hold them. They are measured when a photo is anonymized, against the very
+face that recovery will draw. The watermark holds as many of them, the slow ones first, as the face has room for.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from torch import Tensor
 from anonface.crypto.keys import PayloadKey
 from anonface.watermark import channel
 from anonface.watermark.channel import FOURTH, THIRD, YCBCR, Channel, Reading
-from anonface.watermark.payload import Kind
+from anonface.watermark.payload import PayloadFormat
 
 GRID = 256  # px along the side of the aligned square, on which waves are drawn
 LEFT, TOP, WIDTH, HEIGHT = 0.18, 0.2, 0.64, 0.74  # of the square: where there can be a face
-FADING = 0.04  # of the square: so far beyond the box waves go on and fade, for a turned face may lead out of it
+FADING = 0.04  # of the square: waves go on so far beyond the box and fade, as a turned face may reach out of it
 ACROSS, DOWN = 82, 95  # cosines of the box, with up to 128 half waves along the square's side
-# What is usually open of a wave with f half waves along the square's side, of pictures in [-1, 1]: the first of each
+# Usual size of a wave with f half waves along the square's side, of pictures in [-1, 1]: the first of each
 # at the most, and the second over f.
 USUAL = (2.0, 10.0), (0.32, 3.6)
 HUES = 21, 5  # so much, in fifths, faster than a hue's is a wave of the lightness that matters as much
@@ -35,36 +34,36 @@ ROUNDS = 6  # of fitting waves to what the mask shows
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of the waves, from slow to fast, and the channel that says it: so many, as there is room."""
+    """A stretch of the waves, from slow to fast, its channel, and how many are written, as there is room."""
 
     channel: Channel
-    kind: Kind
+    kind: PayloadFormat
     counts: tuple[int, ...]
 
 
 SLOW = Part(
     THIRD,
-    Kind("detail", 1.1, 0.35),
+    PayloadFormat("detail", 1.1, 0.35),
     (1350, 1200, 1080, 960, 850, 750, 660, 580, 500, 420, 350, 280, 220),
 )
 FINE = Part(
     FOURTH,
-    Kind("fine detail", 1.0, 0.35),
+    PayloadFormat("fine detail", 1.0, 0.35),
     (3600, 3350, 3100, 2850, 2600, 2350, 2100, 1850, 1600, 1350, 1150, 950, 800),
 )
 PARTS = SLOW, FINE
 
 
-def told(
+def encode(
     missing: Tensor, shown: Tensor, mask: Tensor, beside: int, key: PayloadKey
 ) -> tuple[Tensor | None, Tensor | None]:
-    """What the third and the fourth channel are to say of what is missing; None where too little of the face shows.
+    """Numbers of the third and the fourth channel for what is missing; None where too little of the face shows.
 
     Args:
         missing: original less drawn, [1, 3, R, R] in units of [-1, 1].
-        shown: the finished face [1, 3, R, R] in [-1, 1], which will say it.
+        shown: the finished face [1, 3, R, R] in [-1, 1], which will hold them.
         mask: where pixels may change, [1, 1, R, R] in 0..1.
-        beside: how many numbers the second channel says.
+        beside: how many numbers the second channel holds.
     """
     counts = []
     for part, others in zip(PARTS, (beside, None), strict=True):
@@ -73,29 +72,29 @@ def told(
     slow, fine = counts
     if not slow:
         return None, None
-    numbers = measured(missing, mask, slow + fine, channel.is_grey(shown))
+    numbers = measure(missing, mask, slow + fine, channel.is_grey(shown))
     first, second = numbers.split([slow, fine])
-    return SLOW.kind.packed(first, key), FINE.kind.packed(second, key) if fine else None
+    return SLOW.kind.encode(first, key), FINE.kind.encode(second, key) if fine else None
 
 
 def lengths() -> list[list[int]]:
-    """How many numbers the third and the fourth channel may say."""
+    """How many numbers the third and the fourth channel may hold."""
     return [[part.kind.length(count) for count in part.counts] for part in PARTS]
 
 
-def heard(said: Sequence[Reading], side: int, grey: bool, key: PayloadKey | None) -> Tensor | None:
-    """The picture [1, 3, side, side] to be added to what is drawn; None where none is said, or to another key.
+def decode(readings: Sequence[Reading], side: int, grey: bool, key: PayloadKey | None) -> Tensor | None:
+    """The picture [1, 3, side, side] to be added to what is drawn; None if there is none, or under another key.
 
     Args:
-        said: by the third and the fourth channel; what the latter says continues what the former does.
+        readings: of the third and the fourth channel; the latter continues the former.
     """
-    slow, fine = (part.kind.unpacked(one, key) for part, one in zip(PARTS, said, strict=True))
+    slow, fine = (part.kind.decode(one, key) for part, one in zip(PARTS, readings, strict=True))
     if slow is None:
         return None
-    return drawn(slow.numbers if fine is None else torch.cat([slow.numbers, fine.numbers]), side, grey)
+    return picture_of(slow.numbers if fine is None else torch.cat([slow.numbers, fine.numbers]), side, grey)
 
 
-def measured(missing: Tensor, mask: Tensor, count: int, grey: bool) -> Tensor:
+def measure(missing: Tensor, mask: Tensor, count: int, grey: bool) -> Tensor:
     """What is missing of a picture, as so many numbers of about unit variance: [count].
 
     Args:
@@ -107,13 +106,13 @@ def measured(missing: Tensor, mask: Tensor, count: int, grey: bool) -> Tensor:
     across, down, places, usual = (x.to(planes) for x in (*_cosines_of_box(), *_waves(grey)))
     plane, rows, columns = places[:count].long().unbind(1)
     wave = planes.new_zeros(3, len(down), len(across))
-    for _ in range(ROUNDS):  # outside the mask waves may do what they like
+    for _ in range(ROUNDS):  # outside the mask waves are free
         step = down @ (cover * (planes - down.T @ wave @ across)) @ across.T
         wave[plane, rows, columns] += step[plane, rows, columns]
     return wave[plane, rows, columns] / usual[:count]
 
 
-def drawn(numbers: Tensor, side: int, grey: bool) -> Tensor:
+def picture_of(numbers: Tensor, side: int, grey: bool) -> Tensor:
     """The picture that such numbers are, [1, 3, side, side]."""
     across, down, places, usual = (x.to(numbers) for x in (*_cosines_of_box(FADING), *_waves(grey)))
     plane, rows, columns = places[: len(numbers)].long().unbind(1)

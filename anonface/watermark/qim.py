@@ -1,15 +1,13 @@
-"""Grain: the finest of a finished face says what of its latents the rest of the picture does not show.
+"""A QIM watermark of latents, for the diffusion backend: fine grain holds what the picture does not show of them.
 
-A diffusion model's recovery starts from the latents of the finished photo, and must start from those that were meant.
-They differ by what the autoencoder, the photo's own grid, the soft border and 8 bits did; and by what the eye had
-better not see: the noise of the level at which the walk ends, which decoded looks like blotches of colour. An encoder
-hardly heeds patterns of a few pixels, so they are free to say the difference. Every cell of the latents has patterns of
-its own, one a channel, and how much of each the picture holds is added to what the encoder reads. To the eye it is film
-grain.
+A diffusion model's recovery must start from the latents that anonymization ended with. Those of the finished photo
+differ, by the autoencoder, the photo's grid, the soft border and 8 bits, and by the noise that is cleared before the
+face is shown. An encoder hardly notices patterns of a few pixels, so these hold the difference. Every cell of the
+latents has patterns of its own, one a channel. How much of each the picture holds is added to what the encoder reads.
+To the eye it is film grain.
 
-What is read turns round at +-RANGE, as a clock does: so whatever the picture holds of a pattern anyhow, an edge say,
-little has to be added (quantisation index modulation, Chen and Wornell 2001). The patterns are no secret: without the
-key, the latents of the new face are all that they say.
+Readings wrap at +-RANGE, so little has to be added whatever the picture already holds (quantisation index modulation,
+Chen and Wornell 2001). The patterns are public. Without the key they tell the latents of the new face alone.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-RANGE, MOST = 0.3, 0.25  # of what is said; and so much of it that what the photo then does cannot turn it round
-CELL = 4  # px of the grain's own grid a cell, at most: finer grain is seen less, and lost to JPEG
+RANGE, MOST = 0.3, 0.25  # of readings, and of what is written: the rest keeps an error from wrapping it
+CELL = 4  # px of the grain's own grid a cell, at most: finer grain is less visible, and lost to JPEG
 LABEL = b"anonface/v1 grain"
 
 
 def read(pictures: Tensor, channels: int, side: int, gain: float) -> Tensor:
-    """What the grain of pictures says, [B, ``channels``, ``side``, ``side``] within +-RANGE.
+    """What the grain of pictures holds, [B, ``channels``, ``side``, ``side``] within +-RANGE.
 
     Args:
         pictures: [B, 3, R, R] in [-1, 1], R a multiple of 4 ``side``; all in colour, or all grey: other patterns.
@@ -39,18 +37,18 @@ def read(pictures: Tensor, channels: int, side: int, gain: float) -> Tensor:
     shown = 127.5 * F.adaptive_avg_pool2d(pictures[:, :colours].float(), cell * side)
     pixels = F.unfold(shown, cell, stride=cell)
     patterns = _patterns(channels, side, cell, colours).to(pixels)
-    said = torch.einsum("sck,bks->bcs", patterns, pixels) * (gain / math.sqrt(pixels.shape[1]))
-    return _wrapped(said.view(-1, channels, side, side))
+    values = torch.einsum("sck,bks->bcs", patterns, pixels) * (gain / math.sqrt(pixels.shape[1]))
+    return _wrapped(values.view(-1, channels, side, side))
 
 
-def say(pictures: Tensor, wanted: Tensor, gain: float, where: Tensor) -> Tensor:
-    """What is to be added to pictures [B, 3, R, R], on the grain's own grid, that :func:`read` may find what is wanted.
+def write(pictures: Tensor, wanted: Tensor, gain: float, where: Tensor) -> Tensor:
+    """What is to be added to pictures [B, 3, R, R], on the grain's own grid, so that :func:`read` finds what is wanted.
 
-    So it is to the pixel; a photo's grid takes some of it away, and saying again what is then missing gives it back.
+    That is exact to the pixel. Resampling to a photo's grid takes some of it away, so writing is repeated.
 
     Args:
-        wanted: [B, C, S, S]; of what goes beyond, :data:`MOST` is said.
-        where: the cells that say it, 0 or 1, broadcast against them.
+        wanted: [B, C, S, S]; of what goes beyond, :data:`MOST` is written.
+        where: the cells that hold it, 0 or 1, broadcast against them.
 
     Returns:
         [B, 3, n S, n S] in units of ``pictures``, n being :data:`CELL`, or less where they are small.
@@ -71,8 +69,8 @@ def _cell(pictures: Tensor, side: int) -> int:
     return min(CELL, pictures.shape[-1] // (2 * side))
 
 
-def _wrapped(said: Tensor) -> Tensor:
-    return (said + RANGE).remainder(2 * RANGE) - RANGE
+def _wrapped(values: Tensor) -> Tensor:
+    return (values + RANGE).remainder(2 * RANGE) - RANGE
 
 
 @functools.cache
@@ -81,7 +79,7 @@ def _patterns(channels: int, side: int, cell: int, colours: int) -> Tensor:
 
     They are mixtures of the cosines of one band, which moves no mean colour of a cell, and lies low enough to outlast
     the grid of a photo whose face is as large as half the picture. A small grey face has room for three patterns; the
-    other channels' are zero, and say nothing.
+    other channels' are zero, and hold nothing.
     """
     waves = torch.cos(torch.outer(torch.arange(cell), torch.arange(cell) + 0.5) * math.pi / cell).double()
     waves /= waves.norm(dim=1, keepdim=True)

@@ -13,7 +13,7 @@ from tiny_diffusion import gaussian_faces, gaussian_model
 from tiny_editing import CELL, cell_faces, lossless
 from torch import Tensor
 
-from anonface.backends.base import Backend, Imprinting
+from anonface.backends.base import Backend, Watermarking
 from anonface.backends.diffusion.backend import Diffusion
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit.backend import IFADIT
@@ -48,7 +48,7 @@ def ifadit() -> Case:
 
     def alike(a: Tensor, b: Tensor) -> float:
         # without sex, age and tone, which no key touches
-        return cosine(*(backend.embed(face)[:, backend.flow.params.kept :] for face in (a, b)))
+        return cosine(*(backend.identity.embed(face)[:, backend.identity.flow.params.kept :] for face in (a, b)))
 
     return Case(backend, backend.under({"refine": 2}), faces, alike, unlike=0.42, gained=0.2)
 
@@ -111,13 +111,13 @@ def seen(case: Case, faces: Tensor, renders: Tensor) -> Tensor:
 
 def finished(case: Case, anonymized: Tensor, keys: list[FaceKey]) -> Tensor:
     """With what the backend adds to finished photos."""
-    if not isinstance(case.backend, Imprinting):
+    if not isinstance(case.backend, Watermarking):
         return anonymized
     shown = zip(anonymized.split(1), case.faces.split(1), case.masks.split(1), keys, strict=True)
     results = []
     for picture, face, mask, key in shown:
         for _ in range(case.backend.corrections):
-            pattern = case.backend.imprint(picture, face, face, mask, key)
+            pattern = case.backend.write_watermark(picture, face, face, mask, key)
             if pattern is not None:
                 picture = rounded(picture + F.interpolate(pattern, picture.shape[-2:], mode="bicubic"))
         results.append(picture)

@@ -12,10 +12,10 @@ from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key, fresh_nonce
 from anonface.evaluation.audit import keystream
 from anonface.evaluation.audit.finding import CHANCE
 from anonface.watermark import cipher
-from anonface.watermark.payload import Kind
+from anonface.watermark.payload import PayloadFormat
 
 PHOTOS, NUMBERS = 23, 190
-KIND = Kind("compensation", 0.5, 0.25)
+KIND = PayloadFormat("compensation", 0.5, 0.25)
 
 
 def face_key(seed: int) -> FaceKey:
@@ -39,19 +39,19 @@ def said_as_in_version_5(shapes: np.ndarray, key: FaceKey) -> np.ndarray:
     """The planted weakness: one Q and pad for all photos, and ones before the numbers."""
     plain = np.concatenate([np.ones((PHOTOS, keystream.ONES)), np.zeros((PHOTOS, 1)), shapes], 1)
     return np.stack(
-        [cipher.drop(torch.from_numpy(one), key.payload_of_version_5(), KIND.name).numpy() for one in plain]
+        [cipher.encrypt(torch.from_numpy(one), key.payload_of_version_5(), KIND.name).numpy() for one in plain]
     )
 
 
 def said_today(shapes: np.ndarray, key: FaceKey) -> np.ndarray:
-    return np.stack([KIND.packed(torch.from_numpy(one), key.payload(fresh_nonce())).numpy() for one in shapes])
+    return np.stack([KIND.encode(torch.from_numpy(one), key.payload(fresh_nonce())).numpy() for one in shapes])
 
 
 def own(shapes: np.ndarray) -> np.ndarray:
     """As an attacker reads them, who made them under a key of his own."""
     key = face_key(9)
-    said = [KIND.packed(torch.from_numpy(one), key.payload(bytes(8))) for one in shapes]
-    return np.stack([cipher.lift(one, key.payload(bytes(8)), KIND.name).numpy() for one in said])
+    said = [KIND.encode(torch.from_numpy(one), key.payload(bytes(8))) for one in shapes]
+    return np.stack([cipher.decrypt(one, key.payload(bytes(8)), KIND.name).numpy() for one in said])
 
 
 def right(said: np.ndarray, originals: np.ndarray, known: int) -> int:

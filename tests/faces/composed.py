@@ -53,8 +53,8 @@ class Laid:
 class Inverting:
     """A backend that turns faces into their negatives: fast, and every pixel of a mask becomes another."""
 
-    name, resolutions, rim = "inverting", (256,), "none"
-    exact, together, anchored, outlined, lit = True, True, False, False, True
+    name, resolutions, margin = "inverting", (256,), "none"
+    exact, batched, marked, records_masks, matches_light = True, True, False, False, True
 
     def parameters(self):
         return {}

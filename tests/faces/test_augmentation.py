@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
-from anonface.faces.augmentation import look, luma, schedule, shrink
+from anonface.faces.augmentation import augmented, luma, schedule, shrink
 
 
 def picture(side: int = 64) -> torch.Tensor:
@@ -14,12 +14,12 @@ def picture(side: int = 64) -> torch.Tensor:
 
 
 def test_still_and_jittered_looks_take_turns():
-    looks = [look(picture(), step) for step in range(4)]
+    looks = [augmented(picture(), step) for step in range(4)]
     assert all(seen.shape == (1, 3, 64, 64) for seen in looks)
     assert torch.equal(looks[0], picture()) and torch.equal(looks[2], picture())
     differences = [float((looks[a] - looks[b]).abs().mean()) for a, b in ((0, 1), (0, 3), (1, 3))]
     assert min(differences) > 0.003
-    assert torch.equal(looks[1], look(picture(), 1))
+    assert torch.equal(looks[1], augmented(picture(), 1))
 
 
 def test_light_and_size():

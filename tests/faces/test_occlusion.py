@@ -8,15 +8,15 @@ import torch
 
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.faces.align import BROWS, EYES, LIPS
-from anonface.faces.analysis import Eyes, Sight, load_eyes, mesh_in_crop
+from anonface.faces.analysis import AnalysisNetworks, FaceAnalysis, load_analysis_networks, mesh_in_crop
 from anonface.faces.colour_transfer import match_tones
-from anonface.faces.occlusion import mended, over_brows, skin_about, skin_kept, skin_of, strands
+from anonface.faces.occlusion import keep_photo_skin, over_brows, skin_around, skin_kept, skin_of, strands
 from anonface.models.face_parser import CLASSES
 
 
 @pytest.fixture(scope="module")
-def eyes() -> Eyes:
-    return load_eyes()
+def eyes() -> AnalysisNetworks:
+    return load_analysis_networks()
 
 
 @pytest.fixture(scope="module")
@@ -78,30 +78,30 @@ def test_hair_between_hair_above_and_below_hangs_over_a_brow_and_no_other_does()
 
 def test_a_thin_dark_line_on_a_forehead_gives_way_and_none_of_the_photos_own_or_below_does(eyes, faces):
     face, mask = faces[:1].clamp_min(-0.2), torch.ones(1, 1, 256, 256)
-    sight = Sight(face, eyes)
-    top = int(sight.mesh[0, BROWS, 1].min() * 256)
-    middle = int(sight.mesh[0, 151, 0] * 256)  # of the forehead
+    analysis = FaceAnalysis(face, eyes)
+    top = int(analysis.mesh[0, BROWS, 1].min() * 256)
+    middle = int(analysis.mesh[0, 151, 0] * 256)  # of the forehead
     dark = face.clone()
     dark[..., top - 30 : top - 4, middle : middle + 3] = -0.9
     dark[..., top + 60 : top + 80, middle : middle + 3] = -0.9
     plain = torch.zeros(1, len(CLASSES), 128, 128)
     dark[..., :9, middle : middle + 3] = -0.9  # in the photo's hair, which is not looked at
-    assert not strands(dark, plain, sight)[..., :15, :].any()
-    found = strands(dark, plain, sight)
+    assert not strands(dark, plain, analysis)[..., :15, :].any()
+    found = strands(dark, plain, analysis)
     assert found[0, 0, top - 20, middle + 1] == 1 and not found[..., top:, :].any()
     assert not found[0, 0, top - 28 : top - 6, middle + 8 : middle + 20].any()
-    assert not strands(face, plain, sight).any() and not strands(dark, plain, Sight(dark, eyes)).any()
+    assert not strands(face, plain, analysis).any() and not strands(dark, plain, FaceAnalysis(dark, eyes)).any()
     plain[:, CLASSES.index("brows")] = 9  # nor is a brow that sits higher than the photo's
-    assert not strands(dark, plain, sight).any()
-    healed = mended(dark, face, mask, sight)
+    assert not strands(dark, plain, analysis).any()
+    healed = keep_photo_skin(dark, face, mask, analysis)
     line = np.s_[:, :, top - 24 : top - 10, middle + 1]
     assert float((healed[line] - face[line]).abs().max()) < 0.05 < float((dark[line] - face[line]).abs().min())
 
 
 def test_brows_are_painted_over_in_the_colour_of_the_skin_about_them(eyes, faces):
-    sight = Sight(faces[:1], eyes)
-    bare, brows = skin_about(sight)
-    points = (sight.mesh[0] * 256).long()
+    analysis = FaceAnalysis(faces[:1], eyes)
+    bare, brows = skin_around(analysis)
+    points = (analysis.mesh[0] * 256).long()
     middle, skin = points[BROWS].float().mean(0).long(), faces[0, :, points[151][1], points[151][0]]  # the forehead
     for rows in (BROWS[:10], BROWS[10:]):
         across, down = points[rows].float().mean(0).long()
@@ -124,19 +124,21 @@ def test_a_face_that_is_all_face_is_only_toned_and_a_strand_gives_way(eyes, face
         return logits
 
     naive = replace(eyes, parser=parse)
-    clean = mended(render.clamp_min(-0.5), face.clamp_min(-0.5), mask, Sight(face.clamp_min(-0.5), naive))
+    clean = keep_photo_skin(
+        render.clamp_min(-0.5), face.clamp_min(-0.5), mask, FaceAnalysis(face.clamp_min(-0.5), naive)
+    )
     assert torch.allclose(clean, match_tones(render.clamp_min(-0.5), face.clamp_min(-0.5), mask))
-    strand, sight = render.clone(), Sight(face, naive)
+    strand, analysis = render.clone(), FaceAnalysis(face, naive)
     strand[:, :, 130:200, 66:74] = -1.0
-    healed = mended(strand, face, mask, sight)
+    healed = keep_photo_skin(strand, face, mask, analysis)
     where = np.s_[:, :, 140:190, 68:72]
     assert float((healed[where] - face[where]).abs().max()) < 0.02
     dark = render.clone()
     dark[:, :, 116:124] = -1.2  # across the eyes
-    hidden, shown = (mended(dark, face, mask, sight, features) for features in (False, True))
+    hidden, shown = (keep_photo_skin(dark, face, mask, analysis, features) for features in (False, True))
     across = np.s_[:, :, 119:121, 90:170]
     assert (
         float((shown[across] - face[across]).abs().max()) < 0.02 < float((hidden[across] - face[across]).abs().mean())
     )
-    small = mended(*(torch.nn.functional.interpolate(x, (128, 128)) for x in (strand, face, mask)), sight)
+    small = keep_photo_skin(*(torch.nn.functional.interpolate(x, (128, 128)) for x in (strand, face, mask)), analysis)
     assert small.shape == (1, 3, 128, 128)

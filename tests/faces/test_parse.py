@@ -54,25 +54,25 @@ def test_the_mask_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points
 @pytest.mark.parametrize("beyond", [False, True])
 def test_the_rim_is_narrow_and_holds_skin_and_hair_alone(crop: Pixels, landmarks: Points, beyond: bool) -> None:
     mask, outlined = parse.face_mask(crop, landmarks, SIZE), landmarks if beyond else None
-    wide = parse.with_rim(mask, crop, outlined)
+    wide = parse.with_margin(mask, crop, outlined)
     assert set(np.unique(wide)) == {0.0, 1.0} and (wide >= mask).all()
     assert 1.05 < wide.sum() / mask.sum() < 1.3
     reach = cv2.distanceTransform(np.asarray(1 - mask, np.uint8), cv2.DIST_L2, 5)[wide > 0].max()
     assert 3 < reach < 1.5 * parse.RIM * np.sqrt(mask.sum() * 4 / np.pi)
     hidden = crop.copy()
     hidden[mask == 0] = np.random.default_rng(0).integers(0, 256, (int((mask == 0).sum()), 3), np.uint8)
-    bare = parse.with_rim(mask, hidden, outlined)  # what is neither stays
+    bare = parse.with_margin(mask, hidden, outlined)  # what is neither stays
     assert bare.sum() < mask.sum() + 0.3 * (wide.sum() - mask.sum())
 
 
 def test_what_hides_a_face_has_no_rim(crop: Pixels, landmarks: Points) -> None:
     mask = parse.face_mask(crop, landmarks, SIZE)
-    wide = parse.with_rim(mask, crop, landmarks)
+    wide = parse.with_margin(mask, crop, landmarks)
     x, y = (int(v) for v in landmarks[parse.NOSE_TIP, :2])
     strand = np.s_[y : y + 40, x - 8 : x + 8]
     mask[strand] = 0  # what lies there is skin in the crop, and would be a rim if it lay beyond the outline
-    assert np.array_equal(parse.with_rim(mask, crop, landmarks) == 1, (wide == 1) & ~_box(strand))
-    assert parse.with_rim(mask, crop)[strand].mean() > 0.5  # as it does where a rim may run anywhere
+    assert np.array_equal(parse.with_margin(mask, crop, landmarks) == 1, (wide == 1) & ~_box(strand))
+    assert parse.with_margin(mask, crop)[strand].mean() > 0.5  # as it does where a rim may run anywhere
 
 
 def _box(where: tuple[slice, slice]) -> np.ndarray:
@@ -89,7 +89,7 @@ def test_the_rim_has_no_holes_of_single_pixels(crop: Pixels, landmarks: Points, 
     mask[y : y + 30, x - 10 : x + 10] = 0  # as large as something before the face
     crop = crop.copy()
     crop[mask == 0] = (0, 255, 0)
-    wide = parse.with_rim(mask, crop, landmarks if beyond else None)
+    wide = parse.with_margin(mask, crop, landmarks if beyond else None)
     assert wide[y - 20 : y - 18, x : x + 2].all() and not wide[y + 10 : y + 20, x - 3 : x + 3].any()
 
 
@@ -97,7 +97,7 @@ def test_the_rim_has_no_holes_of_single_pixels(crop: Pixels, landmarks: Points, 
 @pytest.mark.parametrize("size", [128, 512])
 def test_the_rim_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points, size: int, beyond: bool) -> None:
     first, wide = (
-        parse.with_rim(parse.face_mask(crop, landmarks, one), crop, landmarks * (one / SIZE) if beyond else None)
+        parse.with_margin(parse.face_mask(crop, landmarks, one), crop, landmarks * (one / SIZE) if beyond else None)
         for one in (SIZE, size)
     )
     back = cv2.resize(wide, (SIZE, SIZE), interpolation=cv2.INTER_AREA if size > SIZE else cv2.INTER_LINEAR)

@@ -6,11 +6,11 @@ import torch
 
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.faces.align import EYES, LIPS
-from anonface.faces.analysis import load_eyes, mesh_in_crop
-from anonface.faces.shape_warp import AMOUNT, MOST, WAYS, shaped
+from anonface.faces.analysis import load_analysis_networks, mesh_in_crop
+from anonface.faces.shape_warp import AMOUNT, MOST, WAYS, warp_shape
 
 
-class Saying:
+class FixedKey:
     """A key that says these amounts."""
 
     def __init__(self, **amounts: float) -> None:
@@ -32,7 +32,7 @@ def face() -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def landmarks():
-    return load_eyes().landmarks
+    return load_analysis_networks().landmarks
 
 
 def apart(mesh: torch.Tensor) -> float:
@@ -48,7 +48,7 @@ def places() -> torch.Tensor:
 def test_features_move_as_a_key_says_and_no_farther(face, landmarks):
     mesh = mesh_in_crop(landmarks, face)
     wide, wider, widest = (
-        mesh_in_crop(landmarks, shaped(face, mesh, Saying(way0=amount))) for amount in (1, MOST, 9 * MOST)
+        mesh_in_crop(landmarks, warp_shape(face, mesh, FixedKey(way0=amount))) for amount in (1, MOST, 9 * MOST)
     )
     assert 1 + AMOUNT / 2 < apart(wide) / apart(mesh) < 1 + 2 * AMOUNT
     assert apart(wide) < apart(wider) and torch.equal(wider, widest)
@@ -56,7 +56,7 @@ def test_features_move_as_a_key_says_and_no_farther(face, landmarks):
 
 def test_a_mouth_that_lies_lower_is_drawn_from_above(face, landmarks):
     mesh = mesh_in_crop(landmarks, face)
-    come = (places() - shaped(places(), mesh, Saying(way5=1)))[0] / apart(mesh)
+    come = (places() - warp_shape(places(), mesh, FixedKey(way5=1)))[0] / apart(mesh)
     across, down = (mesh[0, LIPS].mean(0) * 256).long()
     eye_across, eye_down = (mesh[0, EYES[:16]].mean(0) * 256).long()
     assert float(come[1, down, across]) == pytest.approx(AMOUNT, rel=0.05)
@@ -65,18 +65,18 @@ def test_a_mouth_that_lies_lower_is_drawn_from_above(face, landmarks):
 
 
 def test_features_move_as_far_as_a_backend_lets_them(face, landmarks):
-    mesh, key = mesh_in_crop(landmarks, face), Saying(**{f"way{i}": MOST for i in range(len(WAYS))})
-    far, near = (shaped(places(), mesh, key, amount) - places() for amount in (0.02, 0.01))
+    mesh, key = mesh_in_crop(landmarks, face), FixedKey(**{f"way{i}": MOST for i in range(len(WAYS))})
+    far, near = (warp_shape(places(), mesh, key, amount) - places() for amount in (0.02, 0.01))
     assert torch.allclose(far, 2 * near, atol=2e-3) and float(near.abs().max()) > 5e-3
 
 
 def test_a_key_that_moves_nothing_changes_nothing(face, landmarks):
-    assert torch.allclose(shaped(face, mesh_in_crop(landmarks, face), Saying()), face, atol=1e-4)
+    assert torch.allclose(warp_shape(face, mesh_in_crop(landmarks, face), FixedKey()), face, atol=1e-4)
 
 
 def test_what_is_far_from_the_face_stays(face, landmarks):
     mesh = mesh_in_crop(landmarks, face)
-    bent = shaped(face, mesh, Saying(**{f"way{i}": MOST for i in range(len(WAYS))}))
+    bent = warp_shape(face, mesh, FixedKey(**{f"way{i}": MOST for i in range(len(WAYS))}))
     assert (
         float((bent - face)[..., :16, :16].abs().max()) < 0.02 < float((bent - face)[..., 100:160, 90:170].abs().max())
     )
@@ -87,12 +87,12 @@ def test_nothing_is_folded_however_far_a_key_goes(landmarks, face):
     rng = np.random.default_rng(1)
     for _ in range(20):
         signs = MOST * rng.choice([-1.0, 1.0], len(WAYS))
-        across, down = shaped(places(), mesh, Saying(**{f"way{i}": x for i, x in enumerate(signs)}))[0]
+        across, down = warp_shape(places(), mesh, FixedKey(**{f"way{i}": x for i, x in enumerate(signs)}))[0]
         assert float(across.diff(dim=1)[1:-1, 1:-2].min()) > 0 < float(down.diff(dim=0)[1:-2, 1:-1].min())
 
 
 def test_a_face_is_shaped_alike_at_every_size(face, landmarks):
-    mesh, key = mesh_in_crop(landmarks, face), Saying(way0=1, way5=-1, way7=1)
-    large = shaped(torch.nn.functional.interpolate(face, (512, 512), mode="bilinear"), mesh, key)
+    mesh, key = mesh_in_crop(landmarks, face), FixedKey(way0=1, way5=-1, way7=1)
+    large = warp_shape(torch.nn.functional.interpolate(face, (512, 512), mode="bilinear"), mesh, key)
     small = torch.nn.functional.adaptive_avg_pool2d(large, 256)
-    assert float((small - shaped(face, mesh, key)).abs().mean()) < 0.02
+    assert float((small - warp_shape(face, mesh, key)).abs().mean()) < 0.02

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.faces.analysis import load_eyes
+from anonface.faces.analysis import load_analysis_networks
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import KEPT
 from anonface.models.latent_attributes import ATTRIBUTES, SALIENT, WIDTHS, columns
@@ -122,7 +122,7 @@ def test_both_recognizers_have_equal_weight():
     z = torch.randn(2, 512, generator=torch.Generator().manual_seed(8))
     with torch.no_grad():
         styles = load_mapping()(z)
-    gradients = recognition_gradients(styles, load_generator(), load_eyes())
+    gradients = recognition_gradients(styles, load_generator(), load_analysis_networks())
     assert gradients.shape == (2 * DIRECTIONS * 2, 512)
     encoder, recognizer = gradients.split(2 * DIRECTIONS)
     assert float(encoder.norm()) == pytest.approx(1, abs=1e-4) == float(recognizer.norm())

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from anonface.backends import generator as backend
-from anonface.backends.generator import load_generator, load_mapping, sketching
+from anonface.backends.generator import draft_renderer, load_generator, load_mapping
 from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams, Window, haar, inverse_haar
 
 SAMPLES = json.loads((Path(__file__).parents[1] / "vectors" / "openvino.json").read_text())
@@ -81,9 +81,9 @@ def test_the_window_around_a_mask_is_the_smallest_and_everything_for_an_empty_ma
 @pytest.mark.parametrize("faster", [False, True])
 def test_a_sketch_is_close_to_the_render_and_has_similar_gradients(generator, latent, faster, monkeypatch):
     monkeypatch.setattr(backend, "multiplies_bfloat16_faster", lambda device: faster)
-    sketch = sketching(generator)
+    draft = draft_renderer(generator)
     views = []
-    for draw in (generator.synthesize, sketch):
+    for draw in (generator.synthesize, draft):
         w = latent[:, None].clone().requires_grad_()
         image = draw(w, 256)
         image[:, 0].square().mean().backward()

@@ -6,7 +6,7 @@ import torch
 from anonface import weights
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit.backend import IFADIT
-from anonface.faces.analysis import load_eyes
+from anonface.faces.analysis import load_analysis_networks
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.realism_critic import RealismCritic, within
@@ -29,7 +29,7 @@ def samples(tmp_path_factory) -> CriticSamples:
     for module, name in ((regression, "census"), (inversion, "inversion")):
         weights.load(module, name)
         module.requires_grad_(False).eval()
-    networks = SampleNetworks(load_eyes(), load_generator(), load_mapping(), regression, inversion)
+    networks = SampleNetworks(load_analysis_networks(), load_generator(), load_mapping(), regression, inversion)
     file = tmp_path_factory.mktemp("run") / "tries.safetensors"
     first = load_critic_samples(file, networks, 4, seed=99)
     more = load_critic_samples(file, networks, 10, seed=99)
@@ -87,11 +87,13 @@ def test_a_step_gives_every_layer_a_gradient(samples):
 
 
 def test_refined_faces_are_a_second_kind_of_samples(samples, tmp_path):
-    refined = load_refined_samples(tmp_path / "refined.safetensors", IFADIT(settings={"refine": 1}), 1, seed=99)
-    assert refined.others.shape == (1, OTHERS, 3, 256, 256)
-    outside = (refined.masks == 0)[:, None].expand_as(refined.others)
-    off = (refined.others.float() - refined.photos[:, None].float()).abs()
+    refine_best = load_refined_samples(tmp_path / "refined.safetensors", IFADIT(settings={"refine": 1}), 1, seed=99)
+    assert refine_best.others.shape == (1, OTHERS, 3, 256, 256)
+    outside = (refine_best.masks == 0)[:, None].expand_as(refine_best.others)
+    off = (refine_best.others.float() - refine_best.photos[:, None].float()).abs()
     assert float(off[outside].max()) == 0 and float(off[~outside].mean()) > 5
-    assert float((refined.others[:, 0].float() - refined.others[:, 1].float()).abs().mean()) > 1  # two identities
-    losses = RealismCriticObjective(RealismCritic(), samples, refined, batch=1).losses(step_generator(1, 0), 0)
+    assert (
+        float((refine_best.others[:, 0].float() - refine_best.others[:, 1].float()).abs().mean()) > 1
+    )  # two identities
+    losses = RealismCriticObjective(RealismCritic(), samples, refine_best, batch=1).losses(step_generator(1, 0), 0)
     assert {"critic_0_0", "critic_1_1", "_held_out_0_0"} <= losses.keys()

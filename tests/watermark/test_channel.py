@@ -32,10 +32,10 @@ def in_8_bits(shown: torch.Tensor) -> torch.Tensor:
     return ((shown.clamp(-1, 1) + 1) * 127.5).round() / 127.5 - 1
 
 
-def written(shown: torch.Tensor, *said: torch.Tensor | None) -> torch.Tensor:
+def written(shown: torch.Tensor, *messages: torch.Tensor | None) -> torch.Tensor:
     start, summed = shown, torch.zeros(1, 3, channel.GRID, channel.GRID)
     for _ in range(4):
-        summed = summed + 1.2 * channel.write(shown, mask(), *said)
+        summed = summed + 1.2 * channel.write(shown, mask(), *messages)
         shown = in_8_bits(start + F.interpolate(summed, (SIDE, SIDE), mode="bicubic"))
     return shown
 
@@ -46,9 +46,9 @@ def test_what_is_written_is_read_again_after_rounding(grey):
     numbers_of = [numbers(count, seed) for seed, count in enumerate(counts)]
     shown = in_8_bits(picture(grey))
     marked = written(shown, *numbers_of)
-    for said, meant in zip(channel.read(marked, *counts), numbers_of, strict=True):
-        assert said.error < 0.05 and (said.values - meant).square().mean().sqrt() < 0.05
-    assert all(said.error > 0.4 for said in channel.read(shown, *counts))
+    for messages, meant in zip(channel.read(marked, *counts), numbers_of, strict=True):
+        assert messages.error < 0.05 and (messages.values - meant).square().mean().sqrt() < 0.05
+    assert all(messages.error > 0.4 for messages in channel.read(shown, *counts))
     change = 127.5 * (marked - shown)
     assert change.square().mean().sqrt() < 3 and not change[(mask() < 0.01).expand_as(change)].any()
     assert torch.equal(marked, marked[:, :1].expand_as(marked)) == grey
@@ -62,8 +62,8 @@ def test_the_first_channel_outlasts_jpeg_and_a_square_that_lies_a_little_off():
     for shown in (pixels, moved):
         stored = cv2.imdecode(cv2.imencode(".jpg", shown, [cv2.IMWRITE_JPEG_QUALITY, 85])[1], cv2.IMREAD_COLOR)
         again = torch.from_numpy(stored).permute(2, 0, 1)[None] / 127.5 - 1
-        said, _ = channel.read(again, COUNT, MORE)
-        assert said.error < 0.3 and (said.values - first).square().mean().sqrt() < 0.3
+        messages, _ = channel.read(again, COUNT, MORE)
+        assert messages.error < 0.3 and (messages.values - first).square().mean().sqrt() < 0.3
 
 
 def test_a_grainy_square_that_lies_between_the_points_of_the_wide_lattice_is_found_by_the_near_one(monkeypatch):
@@ -74,8 +74,8 @@ def test_a_grainy_square_that_lies_between_the_points_of_the_wide_lattice_is_fou
     way = torch.tensor([[[cos, -sin, shift], [sin, cos, shift]]], dtype=torch.float32)
     grid = F.affine_grid(way, [1, 3, SIDE, SIDE], align_corners=False)
     moved = in_8_bits(F.grid_sample(marked, grid, padding_mode="reflection", align_corners=False))
-    said = channel.read(moved, COUNT, MORE)[1]
-    assert said.error < 0.4 and (said.values - second).abs().median() < 0.3  # some turn round
+    messages = channel.read(moved, COUNT, MORE)[1]
+    assert messages.error < 0.4 and (messages.values - second).abs().median() < 0.3  # some turn round
     monkeypatch.setattr(channel, "SHIFTS", channel.SHIFTS[1:])
     assert channel.read(moved, COUNT, MORE)[1].error > 0.5
 
@@ -84,16 +84,16 @@ def test_a_channel_is_read_alike_whether_or_not_another_one_speaks():
     first, second, third, fourth = (numbers(n, seed) for seed, n in enumerate((COUNT, MORE, MOST, FINE)))
     shown = in_8_bits(picture())
     for told in ((first, second, None, None), (first, second, third, fourth), (first, None, third, None)):
-        said = channel.read(written(shown, *told), COUNT, MORE, MOST, FINE)
-        assert [one.error < 0.1 for one in said] == [values is not None for values in told]
+        messages = channel.read(written(shown, *told), COUNT, MORE, MOST, FINE)
+        assert [one.error < 0.1 for one in messages] == [values is not None for values in told]
 
 
 def test_pilots_tell_how_many_numbers_a_channel_holds():
     meant = numbers(MOST, 3), numbers(FINE, 4)
     marked = written(in_8_bits(picture()), numbers(COUNT, 1), None, *meant)
     counts = ((n + 40, n, n - 40) for n in (MOST, FINE))
-    for said, values in zip(channel.read(marked, COUNT, MORE, *counts)[2:], meant, strict=True):
-        assert said.error < 0.1 and (said.values - values).square().mean().sqrt() < 0.1
+    for messages, values in zip(channel.read(marked, COUNT, MORE, *counts)[2:], meant, strict=True):
+        assert messages.error < 0.1 and (messages.values - values).square().mean().sqrt() < 0.1
 
 
 def test_a_grey_face_has_no_fourth_channel():
@@ -101,8 +101,8 @@ def test_a_grey_face_has_no_fourth_channel():
     fourth = numbers(FINE, 4)
     assert not channel.write(shown, mask(), None, None, None, fourth).any()
     assert channel.room(channel.FOURTH, shown, mask()) == 0 < channel.room(channel.THIRD, shown, mask(), MORE)
-    *_, said = channel.read(shown, COUNT, MORE, MOST, (FINE, FINE - 100))
-    assert said.error == 1
+    *_, messages = channel.read(shown, COUNT, MORE, MOST, (FINE, FINE - 100))
+    assert messages.error == 1
 
 
 def test_what_a_small_face_cannot_say_finely_does_not_disturb_the_rest():
@@ -114,17 +114,17 @@ def test_what_a_small_face_cannot_say_finely_does_not_disturb_the_rest():
     for _ in range(4):
         summed = summed + 1.2 * channel.write(large(stored), mask(), *meant)
         stored = in_8_bits(start + small(summed))
-    said = channel.read(large(stored), COUNT, MORE, MOST, FINE)
-    assert [one.error < 0.3 for one in said] == [True, True, True, False]
+    messages = channel.read(large(stored), COUNT, MORE, MOST, FINE)
+    assert [one.error < 0.3 for one in messages] == [True, True, True, False]
 
 
 def test_every_coefficient_is_in_one_block_and_patterns_are_orthonormal():
-    for lane in channel.LANES:
-        blocks = [channel._patterns(lane, block, False) for block in range(lane.blocks)]
+    for group in channel.GROUPS:
+        blocks = [channel._patterns(group, block, False) for block in range(group.blocks)]
         places = torch.cat([places for places, _ in blocks])
         assert torch.equal(places.sort().values, torch.arange(len(places)))
         for own, patterns in blocks:
-            assert abs(len(own) - len(places) / lane.blocks) < 0.02 * len(places)
+            assert abs(len(own) - len(places) / group.blocks) < 0.02 * len(places)
             assert (patterns @ patterns.T - torch.eye(len(own))).abs().max() < 1e-4
 
 
@@ -161,11 +161,11 @@ def test_the_least_change_that_says_what_is_wanted_is_found_whichever_rows_are_s
     rng = torch.Generator().manual_seed(7)
     basis = torch.linalg.qr(torch.randn(24, 24, generator=rng, dtype=torch.float64)).Q
     free = 2 * torch.rand(24, generator=rng, dtype=torch.float64) + 0.2
-    said = torch.cat([basis[some] for some in wished])
-    wanted = torch.randn(len(said), generator=rng, dtype=torch.float64)
-    found = channel._fitting(basis, wished, wanted, free)
-    least = free.sqrt() * (torch.linalg.pinv(said * free.sqrt()) @ wanted)
+    messages = torch.cat([basis[some] for some in wished])
+    wanted = torch.randn(len(messages), generator=rng, dtype=torch.float64)
+    found = channel._least_change(basis, wished, wanted, free)
+    least = free.sqrt() * (torch.linalg.pinv(messages * free.sqrt()) @ wanted)
     assert (found - least).norm() < 0.01 * least.norm()  # but for what a wish may not cost
-    assert (wanted @ said - least).norm() > 0.05 * least.norm()  # the basis alone would not have found it
+    assert (wanted @ messages - least).norm() > 0.05 * least.norm()  # the basis alone would not have found it
     free[:6] = 0
-    assert not channel._fitting(basis, wished, wanted, free)[:6].any()
+    assert not channel._least_change(basis, wished, wanted, free)[:6].any()

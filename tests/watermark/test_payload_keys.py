@@ -13,7 +13,7 @@ from tiny_editing import cell_faces, lossless
 from anonface.backends.base import Backend
 from anonface.backends.diffusion.backend import Diffusion
 from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key, PayloadKey, fresh_nonce, fresh_salt
-from anonface.pipeline import _under
+from anonface.pipeline import _keyed
 from anonface.watermark import cipher, registration
 
 MASTER = Key(bytes(range(32)))
@@ -35,24 +35,21 @@ def written(backend: Backend, face: torch.Tensor, salt: bytes, nonce: bytes | No
     mask = torch.zeros(1, 1, *face.shape[2:])
     mask[:, :, 60:220, 60:200] = 1
     mark = MASTER.face(salt, backend.name, 0)
-    (key,) = _under(backend, [mark], [nonce], b"")
+    (key,) = _keyed(backend, [mark], [nonce], b"")
     shown = face + mask * (backend.anonymize(face, mask, [key]) - face)
     for _ in range(2):
-        backend.imprint(shown, face, face, mask, key)
+        backend.write_watermark(shown, face, face, mask, key)
     pixels = ((shown[0].clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
     quad = np.array([[0.0, 0.0], [0.0, 256.0], [256.0, 256.0], [256.0, 0.0]])
-    registration.drop(pixels, quad, np.ones(pixels.shape[:2], bool), mark, nonce or b"")
+    registration.write(pixels, quad, np.ones(pixels.shape[:2], bool), mark, nonce or b"")
 
 
 @pytest.mark.parametrize("salt", [CONSISTENT_SALT, None], ids=["one for all photos", "one a photo"])
 @pytest.mark.parametrize("named", [True, False], ids=["nonce named", "nonce drawn"])
 def test_no_payload_key_says_two_messages(derived, salt, named, monkeypatch):
-    backend, said, drop = lossless("hford"), [], cipher.drop
-    monkeypatch.setattr(
-        cipher,
-        "drop",
-        lambda values, key, purpose: said.append((key.derive("x"), purpose)) or drop(values, key, purpose),
-    )
+    backend, said, encrypt = lossless("hford"), [], cipher.encrypt
+    spy = lambda values, key, purpose: said.append((key.derive("x"), purpose)) or encrypt(values, key, purpose)  # noqa: E731
+    monkeypatch.setattr(cipher, "encrypt", spy)
     for face in cell_faces(3).split(1):
         for photo in (face, face):  # the very same face in two photos, too
             written(backend, photo, salt or fresh_salt(), fresh_nonce() if named else None)

@@ -25,16 +25,16 @@ def oval(side: int) -> torch.Tensor:
 @pytest.mark.parametrize("side", [256, 512])
 def test_slow_waves_come_back_where_the_mask_is(side, grey):
     picture, mask = missing(side, grey), oval(side)
-    numbers = pixel_residual.measured(picture, mask, SLOWEST, grey)
+    numbers = pixel_residual.measure(picture, mask, SLOWEST, grey)
     assert numbers.shape == (SLOWEST,)
-    left = (picture - pixel_residual.drawn(numbers, side, grey)) * mask
+    left = (picture - pixel_residual.picture_of(numbers, side, grey)) * mask
     assert left.square().mean() < 0.15 * (picture * mask).square().mean()
 
 
 def test_the_more_waves_the_finer_and_what_is_too_fine_is_left_alone():
     noise, mask = torch.randn(1, 3, 256, 256, generator=torch.Generator().manual_seed(2)), oval(256)
     drawn = [
-        pixel_residual.drawn(pixel_residual.measured(noise, mask, count, False), 256, False)
+        pixel_residual.picture_of(pixel_residual.measure(noise, mask, count, False), 256, False)
         for count in (SLOWEST, 5000)
     ]
     left = [((noise - picture) * mask).square().mean() / (noise * mask).square().mean() for picture in drawn]
@@ -51,9 +51,9 @@ def test_waves_fade_beyond_their_box_without_an_edge(monkeypatch):
         round((pixel_residual.TOP + pixel_residual.HEIGHT) * grid),
     )
     numbers = torch.ones(SLOWEST)  # of one sign: they are largest in the upper left corner
-    fading = pixel_residual.drawn(numbers, grid, True)[0, 0]
+    fading = pixel_residual.picture_of(numbers, grid, True)[0, 0]
     monkeypatch.setattr(pixel_residual, "FADING", 0.0)
-    cut = pixel_residual.drawn(numbers, grid, True)[0, 0]
+    cut = pixel_residual.picture_of(numbers, grid, True)[0, 0]
     assert torch.allclose(fading[top:bottom, left:right], cut[top:bottom, left:right], atol=1e-6)
     assert not cut[: top - 1].any() and not fading[: top - 12].any() and not fading[:, right + 12 :].any()
     edges = [
@@ -67,9 +67,9 @@ def test_waves_fade_beyond_their_box_without_an_edge(monkeypatch):
 
 
 def test_a_grey_face_has_no_hues():
-    again = pixel_residual.drawn(torch.ones(SLOWEST), 256, True)
+    again = pixel_residual.picture_of(torch.ones(SLOWEST), 256, True)
     assert (again - again[:, :1]).abs().max() < 1e-5
-    colourful = pixel_residual.drawn(torch.ones(SLOWEST), 256, False)
+    colourful = pixel_residual.picture_of(torch.ones(SLOWEST), 256, False)
     assert (colourful - colourful[:, :1]).abs().max() > 0.1
 
 
@@ -83,15 +83,15 @@ def face(grey: bool, side: int = 256) -> torch.Tensor:
 @pytest.mark.parametrize("grey", [False, True])
 def test_the_more_of_a_face_shows_the_more_is_said(grey):
     shown, lacking = face(grey), missing(256, grey)
-    told = {}
+    decoded = {}
     for rows in (256, 190, 160, 110):
         mask = torch.ones(1, 1, 256, 256)
         mask[:, :, rows:] = 0
-        said = pixel_residual.told(lacking, shown, mask, 600, KEY)
-        told[rows] = [0 if values is None else len(values) for values in said]
-        assert told[rows][0] <= channel.room(channel.THIRD, shown, mask, 600)
-        assert told[rows][1] <= channel.room(channel.FOURTH, shown, mask)
-    slow, fine = zip(*told.values(), strict=True)
+        said = pixel_residual.encode(lacking, shown, mask, 600, KEY)
+        decoded[rows] = [0 if values is None else len(values) for values in said]
+        assert decoded[rows][0] <= channel.room(channel.THIRD, shown, mask, 600)
+        assert decoded[rows][1] <= channel.room(channel.FOURTH, shown, mask)
+    slow, fine = zip(*decoded.values(), strict=True)
     assert slow[0] > slow[1] > slow[2] > slow[3] == 0
     assert not any(fine) if grey else fine[0] > fine[1] > fine[2] > fine[3] == 0
     assert all({*many} <= {0, *known} for many, known in zip((slow, fine), pixel_residual.lengths(), strict=True))
@@ -99,7 +99,7 @@ def test_the_more_of_a_face_shows_the_more_is_said(grey):
 
 def told_with(rooms: dict[channel.Channel, int], lacking: torch.Tensor, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(channel, "room", lambda channel, *_: rooms[channel])
-    return pixel_residual.told(lacking, face(False), oval(256), 0, KEY)
+    return pixel_residual.encode(lacking, face(False), oval(256), 0, KEY)
 
 
 @pytest.mark.parametrize("size", range(len(pixel_residual.SLOW.counts)))
@@ -108,7 +108,7 @@ def test_however_much_is_said_it_is_heard_under_the_key_alone(size, monkeypatch)
     lacking, mask = missing(256, False, 24), oval(256)
 
     def left(*said: Reading) -> float:
-        heard = pixel_residual.heard(said, 256, False, KEY)
+        heard = pixel_residual.decode(said, 256, False, KEY)
         assert heard is not None
         return float(((lacking - heard) * mask).square().mean() / (lacking * mask).square().mean())
 
@@ -117,8 +117,8 @@ def test_however_much_is_said_it_is_heard_under_the_key_alone(size, monkeypatch)
     assert (len(first.values), len(second.values)) == (slow, fine)
     illegible = Reading(second.values, 0.5)
     assert left(first, second) < 0.8 * left(first, illegible)
-    assert pixel_residual.heard((first, second), 256, False, OTHER) is None
-    assert pixel_residual.heard((Reading(first.values, 0.5), second), 256, False, KEY) is None
+    assert pixel_residual.decode((first, second), 256, False, OTHER) is None
+    assert pixel_residual.decode((Reading(first.values, 0.5), second), 256, False, KEY) is None
     if size == 0:
         assert left(first, second) < 0.1
     lacking = missing(256, False)
@@ -138,4 +138,4 @@ def test_numbers_of_waves_fall_and_no_two_are_alike():
 @pytest.mark.parametrize("grey", [False, True])
 def test_there_are_waves_for_all_that_can_be_said(grey):
     most = sum(part.counts[0] for part in pixel_residual.PARTS[: 1 if grey else 2])
-    assert pixel_residual.drawn(torch.ones(most), 64, grey).isfinite().all()
+    assert pixel_residual.picture_of(torch.ones(most), 64, grey).isfinite().all()

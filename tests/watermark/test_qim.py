@@ -31,7 +31,7 @@ def laid(pictures: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
 def test_what_is_said_is_read_whatever_the_picture_shows(resolution: int) -> None:
     pictures, wanted = texture(resolution), wish()
     assert (qim.read(pictures, 4, SIDE, GAIN) - wanted).square().mean() > 0.02
-    finished = laid(pictures, qim.say(pictures, wanted, GAIN, EVERYWHERE))
+    finished = laid(pictures, qim.write(pictures, wanted, GAIN, EVERYWHERE))
     error = (qim.read(finished, 4, SIDE, GAIN) - wanted).abs()
     assert error.mean() < 0.02  # 8 bits
     assert not torch.equal(finished, pictures)
@@ -40,7 +40,7 @@ def test_what_is_said_is_read_whatever_the_picture_shows(resolution: int) -> Non
 def test_it_moves_no_colour_of_a_cell_and_little_of_a_busy_picture() -> None:
     for strength in (0.0, 100.0):
         pictures = texture(8 * SIDE, strength)
-        pattern = qim.say(pictures, wish(), GAIN, EVERYWHERE)
+        pattern = qim.write(pictures, wish(), GAIN, EVERYWHERE)
         assert F.avg_pool2d(pattern, 4).abs().max() < 1e-5
         # four patterns, none by more than half a turn: RANGE
         assert 127.5 * pattern.square().mean().sqrt() < 2 * qim.RANGE / GAIN / math.sqrt(3) * 1.3
@@ -49,13 +49,13 @@ def test_it_moves_no_colour_of_a_cell_and_little_of_a_busy_picture() -> None:
 def test_only_the_cells_that_are_asked_say_something() -> None:
     where = torch.zeros(1, 1, SIDE, SIDE)
     where[..., 2:4, 5] = 1
-    pattern = qim.say(texture(8 * SIDE), wish(), GAIN, where)
+    pattern = qim.write(texture(8 * SIDE), wish(), GAIN, where)
     assert torch.equal(F.max_pool2d(pattern.abs().amax(1, keepdim=True), 4) > 0, (where > 0).expand(2, -1, -1, -1))
 
 
 def test_too_much_is_said_as_the_most_there_is() -> None:
     pictures, wanted = texture(8 * SIDE), wish(3 * qim.MOST)
-    finished = laid(pictures, qim.say(pictures, wanted, GAIN, EVERYWHERE))
+    finished = laid(pictures, qim.write(pictures, wanted, GAIN, EVERYWHERE))
     said = qim.read(finished, 4, SIDE, GAIN)
     torch.testing.assert_close(said, wanted.clamp(-qim.MOST, qim.MOST), atol=0.04, rtol=0)
 
@@ -64,7 +64,7 @@ def test_what_a_grid_takes_away_is_given_back_by_saying_it_again() -> None:
     pictures, wanted = texture(8 * SIDE, 10.0), wish()
     finished, errors = pictures, []
     for _ in range(5):
-        blurred = F.interpolate(qim.say(finished, wanted, GAIN, EVERYWHERE), size=8 * SIDE, mode="bilinear")
+        blurred = F.interpolate(qim.write(finished, wanted, GAIN, EVERYWHERE), size=8 * SIDE, mode="bilinear")
         finished = finished + blurred
         errors.append(float((qim.read(finished, 4, SIDE, GAIN) - wanted).square().mean().sqrt()))
     assert errors[-1] < 0.2 * errors[0]
@@ -73,7 +73,7 @@ def test_what_a_grid_takes_away_is_given_back_by_saying_it_again() -> None:
 @pytest.mark.parametrize(("resolution", "channels"), [(4 * SIDE, 3), (8 * SIDE, 4)])
 def test_a_grey_picture_stays_grey_and_says_what_it_has_room_for(resolution: int, channels: int) -> None:
     pictures, wanted = texture(resolution)[:, :1].expand(-1, 3, -1, -1), wish()
-    finished = laid(pictures, qim.say(pictures, wanted, GAIN, EVERYWHERE))
+    finished = laid(pictures, qim.write(pictures, wanted, GAIN, EVERYWHERE))
     assert torch.equal(finished[:, :1].expand_as(finished), finished)
     said = qim.read(finished, 4, SIDE, GAIN)
     assert (said - wanted)[:, :channels].abs().mean() < 0.03

@@ -33,7 +33,7 @@ def everywhere(photo: np.ndarray) -> np.ndarray:
 
 
 def test_what_was_dropped_is_found_again(photo):
-    anchored = registration.drop(photo, QUAD, everywhere(photo), face_key())
+    anchored = registration.write(photo, QUAD, everywhere(photo), face_key())
     (said,) = registration.search(anchored, face_key())
     assert np.array_equal(said.quad, QUAD) and said.nonce == b""
 
@@ -43,12 +43,12 @@ def test_all_anchors_of_a_photo_are_found(photo):
     quads = [align.snap_quad(QUAD + np.array([300, 30])), QUAD]
     anchored = wide
     for quad in quads:
-        anchored = registration.drop(anchored, quad, everywhere(wide), face_key())
+        anchored = registration.write(anchored, quad, everywhere(wide), face_key())
     assert np.array_equal(quads_in(anchored), quads[::-1])
 
 
 def test_a_wrong_key_an_untouched_photo_and_a_jpeg_say_nothing(photo):
-    anchored = registration.drop(photo, QUAD, everywhere(photo), face_key())
+    anchored = registration.write(photo, QUAD, everywhere(photo), face_key())
     assert registration.search(anchored, face_key(2)) == []
     assert registration.search(photo, face_key()) == []
     lossy = cv2.imdecode(cv2.imencode(".jpg", anchored, [cv2.IMWRITE_JPEG_QUALITY, 95])[1], cv2.IMREAD_COLOR)
@@ -58,7 +58,7 @@ def test_a_wrong_key_an_untouched_photo_and_a_jpeg_say_nothing(photo):
 def test_only_the_blue_of_changed_pixels_moves_and_by_one(photo):
     changed = np.zeros(photo.shape[:2], bool)
     changed[90:150, 90:150] = True
-    anchored = registration.drop(photo, QUAD, changed, face_key())
+    anchored = registration.write(photo, QUAD, changed, face_key())
     moved = anchored.astype(int) - photo
     assert not moved[~changed].any() and not moved[..., :2].any()
     assert abs(moved).max() == 1 and 0.4 < (moved[changed][:, 2] != 0).mean() < 0.6
@@ -67,7 +67,7 @@ def test_only_the_blue_of_changed_pixels_moves_and_by_one(photo):
 
 def test_a_grey_photo_stays_grey(photo):
     grey = np.repeat(photo[..., :1], 3, 2)
-    anchored = registration.drop(grey, QUAD, everywhere(photo), face_key())
+    anchored = registration.write(grey, QUAD, everywhere(photo), face_key())
     assert (anchored == anchored[..., :1]).all() and not np.array_equal(anchored, grey)
     assert len(registration.search(anchored, face_key())) == 1
 
@@ -75,7 +75,7 @@ def test_a_grey_photo_stays_grey(photo):
 def test_a_face_of_64_px_and_one_that_reaches_beyond_the_photo_keep_theirs(photo):
     for quad in (QUAD[0] + (QUAD - QUAD[0]) * 64 / 141, QUAD - (90, 60)):
         snapped = align.snap_quad(quad)
-        anchored = registration.drop(photo, snapped, everywhere(photo), face_key())
+        anchored = registration.write(photo, snapped, everywhere(photo), face_key())
         assert np.array_equal(quads_in(anchored), [snapped])
 
 
@@ -96,7 +96,7 @@ def off(found: np.ndarray, changed: np.ndarray) -> float:
 
 def test_what_was_replaced_is_known_whatever_a_parser_sees(photo):
     changed, seen = shapes()
-    anchored = registration.drop(photo, QUAD, changed, face_key())
+    anchored = registration.write(photo, QUAD, changed, face_key())
     face = align.crop(seen.astype(np.float32), QUAD, 256) > 0.5
     found = registration.replaced(anchored, QUAD, face, face_key())
     assert found.dtype == bool and off(face, changed) > 0.04 and off(found, changed) < 0.25 * off(face, changed)
@@ -104,7 +104,7 @@ def test_what_was_replaced_is_known_whatever_a_parser_sees(photo):
 
 def test_without_the_anchor_a_face_is_what_the_parser_sees(photo):
     changed, seen = shapes()
-    anchored = registration.drop(photo, QUAD, changed, face_key())
+    anchored = registration.write(photo, QUAD, changed, face_key())
     face = align.crop(seen.astype(np.float32), QUAD, 256) > 0.5
     lossy = cv2.imdecode(cv2.imencode(".jpg", anchored, [cv2.IMWRITE_JPEG_QUALITY, 95])[1], cv2.IMREAD_COLOR)
     for shown, quad, key in (
@@ -119,12 +119,12 @@ def test_without_the_anchor_a_face_is_what_the_parser_sees(photo):
 
 def test_the_nonce_comes_along(photo):
     nonce = bytes(range(8))
-    anchored = registration.drop(photo, QUAD, everywhere(photo), face_key(), nonce)
+    anchored = registration.write(photo, QUAD, everywhere(photo), face_key(), nonce)
     (found,) = registration.search(anchored, face_key(), nonced=True)
     assert np.array_equal(found.quad, QUAD) and found.nonce == nonce
     assert registration.search(anchored, face_key()) == []
     changed, seen = shapes()
-    anchored = registration.drop(photo, QUAD, changed, face_key(), nonce)
+    anchored = registration.write(photo, QUAD, changed, face_key(), nonce)
     face = align.crop(seen.astype(np.float32), QUAD, 256) > 0.5
     assert off(registration.replaced(anchored, QUAD, face, face_key(), nonce), changed) < 0.25 * off(face, changed)
 
@@ -143,14 +143,14 @@ def as_in_version_5(photo: np.ndarray, key: FaceKey) -> np.ndarray:
     """The planted weakness: bits turned by a tile of the key."""
     tile = np.unpackbits(np.frombuffer(key.stream("anchor", 8192), np.uint8)).reshape(256, 256)
     y, x = np.mgrid[:512, :512]
-    bits = registration._said(registration.Anchor(LARGE), key)[(x + 61 * y) % 156]
+    bits = registration._message(registration.RegistrationMark(LARGE), key)[(x + 61 * y) % 156]
     anchored = photo.copy()
     anchored[..., 2] = photo[..., 2] & 0xFE | (bits ^ tile[y % 256, x % 256])
     return anchored
 
 
 def today(photo: np.ndarray, key: FaceKey) -> np.ndarray:
-    return registration.drop(photo, LARGE, everywhere(photo), key)
+    return registration.write(photo, LARGE, everywhere(photo), key)
 
 
 def linked(a: np.ndarray, b: np.ndarray) -> float:

@@ -5,15 +5,15 @@
     z'_t     = M . z'_t + (1 - M) . z_t, down to z'_0   (equations 2, 5 and 7)
     X'       = D(z'_0)
 
-Every transform is its own inverse, so recovering is the same walk; where the new face's half is guided or less spread,
-each way does to that half what undoes the other's.
+Every transform is its own inverse, so recovery takes the same steps. Where the new face's half is guided or less
+spread, recovery undoes that.
 
-Two transforms, each with what fits it. ``sign`` is the paper's: signs flipped inside the parsed mask, the background's
-own inversion put back outside, one network call a step. ``mix`` also hides |z|, which a sign flip does not; because it
-couples all cells, both ends must know them: they are what a recorded outline has of a fixed region of the aligned
-canvas, or all of that. Around them the background's level t is its clean latent under noise drawn from the key or, for
-a network that was trained so, outside the region the clean latent itself. That trajectory both ends can rebuild; the
-inverted one they cannot, since inversion lets the face leak into it.
+There are two transforms. ``sign`` is the paper's: it flips signs inside the parsed mask, restores the background's own
+inversion outside, and takes one network call a step. ``mix`` also hides |z|, which a sign flip does not. It couples all
+cells, so both ends must use the same ones: those of a recorded outline within a fixed region of the aligned canvas, or
+the whole region. Around them the background's level t is its clean latent under noise drawn from the key, or, for a
+network that was trained so, the clean latent itself. Both ends can rebuild that trajectory. They cannot rebuild the
+inverted one, since the face leaks into it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anonface.backends.base import Parameter, Rim, Settings
+from anonface.backends.base import Margin, Parameter, Settings
 from anonface.backends.cpu import keep_large_buffers, mixed_precision, multiplies_bfloat16_faster
 from anonface.backends.diffusion.ddim import Schedule, denoise, invert, move
 from anonface.backends.diffusion.files import load_model
@@ -40,9 +40,9 @@ from anonface.errors import DeviceError, UsageError, WeightsError
 from anonface.models.latent_diffusion import LatentDiffusion
 from anonface.watermark import qim as grain
 
-# What fits the model trained here. Less spread asks for a later first step: the product of it and of that step's noise
-# is the noise of new faces, and the less of it, the more an error of a finished face's latents is magnified. That noise
-# is cleared away before the face is shown, and the grain says it.
+# Settings of the model trained here. Less spread asks for a later first step: their product is the noise of new faces,
+# and the less noise, the more an error of a finished face's latents is magnified. The noise is cleared before the face
+# is shown; the grain holds it.
 OWN: Settings = {
     "background": "clean",
     "iterations": 0,
@@ -54,14 +54,14 @@ OWN: Settings = {
     "grain": 0.15,
 }
 
-# Of a photo's grid the finest is lost by a third or more, so the grain is laid on thicker, and what then lacks again.
+# Resampling to a photo's grid loses a third or more of the finest detail, so grain is written stronger and repeatedly.
 STRENGTH, CORRECTIONS = 1.4, 5
 
 
 TRANSFORMS: dict[str, Callable[[Tensor, Tensor, FaceKey], Tensor]] = {"mix": keyed_noise.mix, "sign": keyed_noise.flip}
 BACKGROUNDS = ("clean", "noised", "trajectory")
 
-LEAST_SEEN = 0.4  # of the fixed region: where a mask leaves less of it, all is replaced
+LEAST_SEEN = 0.4  # of the fixed region: where a mask leaves less, all of it is replaced
 
 # The fixed region, an ellipse of the aligned canvas: centre and half axes as shares of the side, x before y.
 REGION_CENTRE, REGION_AXES = (0.5, 0.57), (0.27, 0.33)
@@ -77,14 +77,14 @@ class DiffusionSettings:
         background: "trajectory", the inverted one of equation 5, "noised", the clean one under noise of the key, or
             "clean", for networks that were trained to continue it.
         iterations: network calls for each step of inversion; 0: as many as each step needs.
-        settling: steps of a correction of the finished photo (``settling.py``); 0 leaves it as it is.
+        settling: steps of a correction of the finished photo (``latent_correction.py``); 0 leaves it as it is.
         control: whether the segmentation ControlNet steers both ways.
         first: training step at which steps begin, lying as i^2 from there; -1: even steps, as published.
         guidance: of the new face, :meth:`LatentDiffusion.noise`.
-        spread: of the new face's noise: below 1 its faces are nearer to what is usual, and smoother.
+        spread: of the new face's noise: below 1 its faces are nearer to the average, and smoother.
         clear: training step at whose level the new face is taken to be noisy, and cleared before it is shown; what that
-            takes away is for the grain to say. -1: it is shown as it was led there.
-        grain: of the new face, what one grey level of it says of a latent (``grain.py``); 0: it says nothing.
+            takes away, the grain holds. -1: it is shown as it is.
+        grain: of the new face, latents for one grey level of it (``watermark/qim.py``); 0: none.
     """
 
     steps: int = 50
@@ -145,12 +145,12 @@ class Diffusion:
     """
 
     name = "diffusion"
-    exact = exact_back = True
-    anchored = True
-    renews = True
-    rim: Rim = "none"
-    lit = False
-    together = True
+    exact = exact_recovery = True
+    marked = True
+    nonce_keyed = True
+    margin: Margin = "none"
+    matches_light = False
+    batched = True
 
     def __init__(
         self, model: LatentDiffusion, device: torch.device | str = "cpu", settings: Settings | None = None
@@ -161,7 +161,7 @@ class Diffusion:
         self.resolutions: tuple[int, ...] = model.resolutions
         self._digest = b""
         self._narrowed = False
-        self._meant: Memory[Tensor] = Memory()
+        self._targets: Memory[Tensor] = Memory()
         self.correcting = SettlingParams()
         fitting: Settings = {"control": model.control is not None}
         if model.continues and (settings or {}).get("transform") != "sign":
@@ -234,7 +234,7 @@ class Diffusion:
             raise UsageError("this model cannot be guided", "guidance is for networks that nothing else steers")
         self.settings = settings
         # the mix couples all cells, so both ends need the same; a sign flip only loses what a cell too many holds
-        self.outlined = settings.transform == "mix"
+        self.records_masks = settings.transform == "mix"
         self.schedule = Schedule.of(self.model.diffusion, settings.steps, settings.first)
 
     @property
@@ -247,7 +247,7 @@ class Diffusion:
     def under(self, settings: Settings) -> Diffusion:
         """The same loaded networks under other settings, a header's for instance."""
         other = copy.copy(self)
-        other._meant = Memory()  # other settings mean otherwise
+        other._targets = Memory()  # other settings give other latents
         other._set(DiffusionSettings.of({**self.parameters(), **settings}))
         return other
 
@@ -278,35 +278,37 @@ class Diffusion:
         return torch.where(enough, seen, region)
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
-        """Faces [B, 3, R, R] in [-1, 1] -> somebody else, to be seen where :meth:`visible` says."""
+        """Faces [B, 3, R, R] in [-1, 1] -> synthetic faces, to be seen where :meth:`visible` is 1."""
         pictures, latents = self._walk(faces, masks, keys)
-        for face, key, meant in zip(faces, keys, latents[:, None], strict=True):
-            self._meant.keep(face, key, meant)
+        for face, key, target in zip(faces, keys, latents[:, None], strict=True):
+            self._targets.keep(face, key, target)
         return pictures
 
     def recover(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         return self._walk(faces, masks, keys, back=True)[0]
 
-    def imprint(self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey) -> Tensor | None:
-        """A correction after which the finished face is read as the latents that :meth:`anonymize` led there."""
+    def write_watermark(
+        self, shown: Tensor, face: Tensor, original: Tensor, mask: Tensor, key: FaceKey
+    ) -> Tensor | None:
+        """A correction after which the finished face is read as the latents that :meth:`anonymize` ended with."""
         if not self.settings.settling and not self.settings.grain:
             return None
-        meant = self._meant.recall(face[0], key)
-        if meant is None:
+        target = self._targets.recall(face[0], key)
+        if target is None:
             self.anonymize(face, mask, [key])
-            meant = self._meant.recall(face[0], key)
-            assert meant is not None
+            target = self._targets.recall(face[0], key)
+            assert target is not None
         shown = shown.to(self.device)
         if self.settings.grain:
-            return self._unsaid(shown, meant, self.cells(mask).to(self.device)).cpu()
+            return self._missing_grain(shown, target, self.cells(mask).to(self.device)).cpu()
         params = replace(self.correcting, steps=self.settings.settling)
-        placed = (shown, self.visible(mask).to(self.device), meant)
+        placed = (shown, self.visible(mask).to(self.device), target)
         return settle(*placed, self.model.read, params).cpu()
 
     @torch.inference_mode()
-    def _unsaid(self, shown: Tensor, meant: Tensor, cells: Tensor) -> Tensor:
+    def _missing_grain(self, shown: Tensor, target: Tensor, cells: Tensor) -> Tensor:
         """The grain that a finished face [1, 3, R, R] still lacks."""
-        return STRENGTH * grain.say(shown, meant - self.model.read(shown), self.settings.grain, _grown(cells))
+        return STRENGTH * grain.write(shown, target - self.model.read(shown), self.settings.grain, _grown(cells))
 
     @torch.inference_mode()
     def _read(self, faces: Tensor, cells: Tensor) -> Tensor:
@@ -330,30 +332,30 @@ class Diffusion:
             raise ValueError(f"faces and masks must have {sizes} px, not {tuple(faces.shape)}, {tuple(masks.shape)}")
         if not len(faces) == len(masks) == len(keys):
             raise ValueError(f"{len(faces)} faces, {len(masks)} masks and {len(keys)} keys: one of each is needed")
-        together = len(faces) if self.device.type == "cuda" else 1
+        batched = len(faces) if self.device.type == "cuda" else 1
         pictures, everyone = [], []
-        for start in range(0, len(faces), together):
-            part = slice(start, start + together)
+        for start in range(0, len(faces), batched):
+            part = slice(start, start + batched)
             seen, cells = faces[part].to(self.device), self.cells(masks[part]).to(self.device)
             clean = self._read(seen, cells) if back else self.model.read(seen)
-            latents = self.turn(clean, cells, keys[part], back)
+            latents = self.transform_latents(clean, cells, keys[part], back)
             shown = latents if back else torch.where(cells, self._cleared(latents), latents)
             pictures.append(self._picture(shown, side).to(faces.device))
             everyone.append(latents)
         return torch.cat(pictures), torch.cat(everyone)
 
     def _cleared(self, latents: Tensor) -> Tensor:
-        """Latents as they are shown: without the noise that the walk leaves, and what else the network takes for it."""
+        """Latents as they are shown: without the noise that is left, as the network sees it."""
         step = self.settings.clear
         if step < 0:
             return latents
         return move(latents, self.model.noise(latents, step), float(self.model.diffusion.alphas_cumprod[step]), 1.0)
 
     @torch.inference_mode()
-    def turn(self, clean: Tensor, cells: Tensor, keys: Sequence[FaceKey], back: bool = False) -> Tensor:
-        """Clean latents [B, C, S, S] -> those of somebody else, or ``back``. Every latent on the way is erased.
+    def transform_latents(self, clean: Tensor, cells: Tensor, keys: Sequence[FaceKey], back: bool = False) -> Tensor:
+        """Clean latents [B, C, S, S] -> transformed ones, or ``back``. Every latent in between is erased.
 
-        The new face is guided and its noise has the spread of the settings; the old one's walk is plain both ways.
+        The new face is guided, and its noise has the spread of the settings. The original's steps are plain both ways.
         """
         control = self.model.control if self.settings.control else None
         hint = None

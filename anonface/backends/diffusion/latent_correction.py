@@ -1,8 +1,8 @@
-"""Settling: faint corrections by which a finished photo encodes to the very latents that were meant.
+"""Latent correction: faint changes after which a finished photo encodes to the latents it was decoded from.
 
-A diffusion model's recovery starts from the latents of the finished photo. They are those that were decoded, but for
-what the autoencoder, the photo's own grid, the soft border and 8 bits did to them, and inversion magnifies every such
-error. An encoder makes few numbers out of many pixels, so a correction of a few grey levels puts most of it right.
+A diffusion model's recovery starts from the latents of the finished photo. They differ from the decoded ones by the
+autoencoder, the photo's grid, the soft border and 8 bits, and inversion magnifies every such error. An encoder makes
+few numbers out of many pixels, so a correction of a few grey levels removes most of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SettlingParams:
 def settle(
     shown: Tensor,
     mask: Tensor,
-    meant: Tensor,
+    target: Tensor,
     encode: Callable[[Tensor], Tensor],
     params: SettlingParams,
 ) -> Tensor:
@@ -41,7 +41,7 @@ def settle(
     Args:
         shown: the finished picture of the aligned face, [1, 3, R, R] in [-1, 1].
         mask: soft mask [1, 1, R, R] in 0..1, 1 where pixels may change.
-        meant: its latents, [1, C, S, S].
+        target: its latents, [1, C, S, S].
         encode: faces -> latents, differentiable.
     """
     room = shrink(mask, min(params.side, mask.shape[-1]))
@@ -50,7 +50,7 @@ def settle(
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate / 127.5 * schedule(step / params.steps)
         corrected = shown + F.interpolate(room * pattern, size=shown.shape[-1], mode="bilinear")
-        loss = (encode(corrected.clamp(-1, 1)) - meant).square().mean()
+        loss = (encode(corrected.clamp(-1, 1)) - target).square().mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -1,8 +1,8 @@
-"""Compensation: what has to be added to the networks' latents of a face for the generator to draw that very face.
+"""The latent residual: what has to be added to the networks' latents of a face for the generator to draw that face.
 
-M(E_ID(X), E_Attr(X)) draws somebody much alike; some gradient steps close what it leaves open. They are taken where the
-original is at hand, when a photo is anonymized, and their result travels, veiled, with the identity code: the paper's
-compensation layer guesses it instead. A few hundred coordinates hold nearly all of it.
+M(E_ID(X), E_Attr(X)) draws a similar person; some gradient steps find the difference. They are taken when a photo is
+anonymized, where the original is at hand, and the watermark holds their result. A few hundred coordinates hold nearly
+all of it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from anonface.models.identity import IdentityEncoder
 from anonface.models.mobile_stylegan import Window
 
 COORDINATES = 32  # of a latent's principal ones, the first
-LOOKED_EVERY = 2  # steps
+ENCODED_EVERY = 2  # steps
 SLOW = 7  # px across, of the blur that fine detail does not survive, on a side of 256
 
 
 @dataclass(frozen=True)
-class CompensationParams:
+class ResidualParams:
     """Steps, the render side in px, Adam's rate in whitened latents, and the weight of each loss.
 
-    ``far`` is that of squared differences beside absolute ones, which ``pixels`` weighs. ``fine`` weighs absolute ones
-    of what a blur takes away: slow waves can be said beside it (``detail.py``), fine ones nowhere. ``stay`` keeps it
-    small.
+    ``pixels`` weighs absolute differences, ``far`` squared ones. ``fine`` weighs absolute differences of what a blur
+    takes away: the pixel residual holds slow waves, but not fine ones. ``stay`` keeps the residual small.
     """
 
     steps: int = 25
@@ -45,7 +44,7 @@ class CompensationParams:
     stay: float = 0.02
 
 
-class Drawing(Protocol):
+class ResidualNetworks(Protocol):
     """Frozen networks: latents into faces, faces into codes."""
 
     @property
@@ -57,20 +56,20 @@ class Drawing(Protocol):
 
 
 @denormals_flushed()
-def compensation(
+def find_residual(
     base: Tensor,
     face: Tensor,
     mask: Tensor,
     tones: Tensor,
-    networks: Drawing,
-    params: CompensationParams,
+    networks: ResidualNetworks,
+    params: ResidualParams,
     start: Tensor | None = None,
 ) -> Tensor:
     """What is to be added to whitened latents [1, n, 512]: [1, n, COORDINATES], for the first coordinates of each.
 
     Args:
         base: the networks' latents, whitened.
-        face: whom to draw, [1, 3, R, R] in [-1, 1].
+        face: to be drawn, [1, 3, R, R] in [-1, 1].
         mask: soft mask [1, 1, R, R] in 0..1.
         tones: the picture whose blurred colours a render will be given, like ``face``.
         start: where to begin, as what is returned; None is 0.
@@ -79,13 +78,13 @@ def compensation(
     window = Window.around(mask)
     with torch.no_grad():
         code = networks.encoder(face)
-    begun = base.new_zeros(*base.shape[:2], COORDINATES) if start is None else start.clone()
-    change = begun.requires_grad_(True)
+    initial = base.new_zeros(*base.shape[:2], COORDINATES) if start is None else start.clone()
+    change = initial.requires_grad_(True)
     optimiser = torch.optim.Adam([change], lr=params.rate, betas=(0.9, 0.95))
     weight = mask / mask.mean().clamp_min(0.05)
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
-        render = networks.draw(compensated(base, change), params.side, window)
+        render = networks.draw(with_residual(base, change), params.side, window)
         toned = match_tones(render, tones, mask)
         error = toned - face
         apart = params.pixels * error.abs() + params.far * error.square()
@@ -93,9 +92,9 @@ def compensation(
             slow = F.avg_pool2d(error, SLOW, 1, SLOW // 2, count_include_pad=False)
             apart = apart + params.fine * (error - slow).abs()
         loss = (weight * apart).mean()
-        if step % LOOKED_EVERY == 0:
+        if step % ENCODED_EVERY == 0:
             seen = networks.encoder(composite(face, toned, mask))
-            loss = loss + LOOKED_EVERY * params.identity * (1 - F.cosine_similarity(seen, code)).mean()
+            loss = loss + ENCODED_EVERY * params.identity * (1 - F.cosine_similarity(seen, code)).mean()
         loss = loss + params.stay * change.square().mean()
         optimiser.zero_grad()
         loss.backward()
@@ -103,6 +102,6 @@ def compensation(
     return change.detach()
 
 
-def compensated(base: Tensor, change: Tensor) -> Tensor:
-    """Whitened latents [1, n, 512] with a compensation [1, n, COORDINATES]."""
+def with_residual(base: Tensor, change: Tensor) -> Tensor:
+    """Whitened latents [1, n, 512] with a residual [1, n, COORDINATES]."""
     return base + F.pad(change, (0, base.shape[2] - change.shape[2]))

@@ -1,10 +1,10 @@
 """Latent refinement: a few gradient steps on the latents of one photo.
 
-What the feed-forward networks leave open is closed here: the latents move until the *composited* face, as it will
-stand in the photo, keeps the photo's landmarks (pose, expression, gaze) and blurred colours (light, skin tone), is
-face wherever the mask is, and in the eyes of two recognizers leaves the original and what other keys' people have in
-common; or, where a photo is recovered whose watermark has suffered, embeds to the original's code. Each face is
-optimised alone, so results do not depend on who shares a batch.
+They close what the feed-forward networks leave open. The latents move until the *composited* face keeps the photo's
+landmarks (pose, expression, gaze) and blurred colours (light, skin tone), and shows face wherever the mask is. To two
+recognizers it leaves the original, and what target identities of other keys have in common. At recovery from an
+illegible watermark it embeds to the original's code instead. Each face is optimised alone, so results do not depend on
+the batch.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from anonface.backends.cpu import denormals_flushed
 from anonface.faces.align import BROWS, EYES, LIPS
-from anonface.faces.analysis import Eyes, Sight, mesh_in_crop
-from anonface.faces.augmentation import look, luma, schedule, shrink
+from anonface.faces.analysis import AnalysisNetworks, FaceAnalysis, mesh_in_crop
+from anonface.faces.augmentation import augmented, luma, schedule, shrink
 from anonface.faces.blend import composite
 from anonface.faces.colour_transfer import match_tones
 from anonface.faces.occlusion import skin_kept, skin_of
@@ -31,24 +31,24 @@ from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.mobile_stylegan import MobileStyleGAN, Window
 from anonface.models.realism_critic import RealismCritic, within
 
-Draw = Callable[[Tensor, int, Window], Tensor]
+Draft = Callable[[Tensor, int, Window], Tensor]
 
 LAYOUT_GRID = 20  # cells along the side on which the face's layout is compared
 HUE_GRID = 32  # and on which its hues are
-ODD = 64  # whitened coordinates of a latent by which it is told how far it is from the average
+ODD = 64  # whitened coordinates of a latent that count for its distance from the average
 COARSE = 9  # latents that shape; those after them colour and texture
 SHAPED = slice(3, 10)  # latents of features
-SEX = 3.0  # how much more apparent sex counts than age and tone: what is between does not look like either
-CERTAIN = 3.0  # logit of sex from which on nobody is taken for the other
+SEX = 3.0  # how much more apparent sex counts than age and skin tone
+CERTAIN = 3.0  # logit from which apparent sex is certain
 AS_OLD = 5.0  # years by which two ages are the same
-FROM_THERE = 0.5  # deviations of the reading by which two people seem to be from the same part of the world
-ALIKE = 100.0  # nats of the critic's that a cosine to the original is worth, where it is more than enough
-BARE = 500.0  # and a nat of glasses that nobody wore, on all of the face
-GAINED = (0.1, 5.0)  # cosine to the original, and nats of the critic's, that steps take away
-NEXT = 4  # in the order, among whom the one is looked for who has the next turn
-AT_ONCE = 4  # people at whom a network looks: on a CPU in two thirds of the time of one after the other
-SELDOM = 2  # the parser looks at one step, the critic at the next: each costs half of what the generator does
-RARELY = 4  # a classifier of sex and age looks at one step in so many, and costs as much as both
+ETHNICITY_MARGIN = 0.5  # deviations of the reading up to which two faces seem of one ethnicity
+ALIKE = 100.0  # nats of realism that a unit of cosine to the original above ``enough`` is worth
+GLASSES_WEIGHT = 500.0  # and that a nat of new glasses all over the face is worth
+EXPECTED_GAIN = (0.1, 5.0)  # of cosine to the original and of nats by refinement
+LOOKAHEAD = 4  # candidates in the order among which the next one is looked for
+BATCH = 4  # faces in one run of a network: on a CPU two thirds of the time of single ones
+PARSER_EVERY = 2  # steps: the parser runs in one, the critic in the next; each costs half of what the generator does
+SEX_AGE_EVERY = 4  # steps: the classifier costs as much as parser and critic together
 INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
 EXPRESSIVE = (EYES[:16], EYES[16:], LIPS, INNER_LIPS)  # rows of the mesh: the rims of the eyes and of the mouth
 GAZE_GRID = 64  # cells along the side on which eyes and mouth are compared
@@ -58,30 +58,28 @@ GAZE_GRID = 64  # cells along the side on which eyes and mouth are compared
 class RefineParams:
     """Steps, Adam's rate in whitened latents, and the weight of each loss.
 
-    ``own``, ``shaped`` and ``fine`` keep the face where the generator makes natural ones: the latents move together,
-    those of features together once more at ``shaped`` times that pace, and each by itself only at ``own`` times; those
-    of fine detail, which can fool an encoder but are nobody's features, at ``fine`` times the pace of the others.
-    Only the first ``components`` coordinates of each move: what lies in the others hardly shows, but deceives encoders.
-    ``stay`` draws them back to where they started.
+    Pace: all latents move together; those of features once more at ``shaped`` times that pace, each by itself at
+    ``own`` times, and those of fine detail at ``fine`` times. So the face stays where the generator makes natural ones.
+    Only the first ``components`` coordinates of each move: the others hardly show but deceive encoders. ``stay`` draws
+    the latents back to their start.
 
-    ``identity`` pulls towards the target; nobody is pulled who was drawn as the target already, because more would only
-    bend a natural face. ``leave`` pushes away from whom the photo shows and from what all who were tried have in common
-    in it, hence another key's person too, as far as the target does, and ``near`` from the one and ``parted`` from the
-    other, squared, until the cosine is no more than ``far``; in the eyes of the recognizer ``shunned`` does so from the
-    one, until the cosine is that of a ``stranger``, and ``common`` from the other, until it is what may be ``shared``;
-    ``itself`` holds there what tells the chosen one from the others, ``person`` does in the code. The last four grow
-    over the first ``rising`` steps: a face fits first. ``conditions`` holds the code's kept coordinates, sex, age and
-    skin tone, which weigh little in the cosine but much to the eye, the first ``coded`` times as much as the others;
-    ``sex`` and ``age`` are what a classifier of these alone sees of the new face, as in the choice.
-    ``expression`` compares the shapes of eyes and lips alone, wherever they lie: open eyes stay open, a smile a smile.
-    ``gaze`` compares light and dark in and around eyes and mouth, where landmarks do not tell a lid from an iris, or
-    lips from teeth; ``forehead`` does so above the brows. ``layout`` compares colours on a coarse grid, ``hues`` on a
-    finer one what of them is not lightness: no patches where skin was. ``face`` wants face wherever the mask is, as the
-    parser sees it: no glasses, hair or background where the photo shows none; where a face is ``mended``
-    (``mending.py``), only there where it will be seen; ``glasses`` wants none where the photo has none. ``natural``
-    wants it to look as much like a photo as the photo does, to the critic. Of people who were ranked, ``turns`` at most
-    are refined: a next one where the cosine to the original is still above ``enough``, or where the face looks like a
-    photo by more than ``passable`` nats less than the photo does, glasses that nobody wore among them.
+    Identity: ``identity`` pulls the code towards the target. ``leave`` pushes it away from the original and from what
+    all candidates share, as far as the target does. ``near`` (original) and ``parted`` (candidates) weigh the squared
+    cosine above ``far``. In the recognizer's embedding, ``shunned`` weighs the cosine to the original above
+    ``stranger``, and ``common`` that to what candidates share above ``shared``. ``own_embedding`` and ``own_code`` keep
+    what tells the chosen candidate from the others. The last four grow over the first ``rising`` steps.
+
+    Conditions: ``conditions`` holds the code's kept coordinates (sex, age, skin tone), the first ``coded`` times as
+    much. ``sex`` and ``age`` weigh the readings of a classifier.
+
+    Fit: ``landmarks`` and ``colour`` keep these. ``expression`` compares the shapes of eyes and lips. ``gaze`` compares
+    light and dark in and around eyes and mouth, ``forehead`` above the brows. ``layout`` compares colours on a coarse
+    grid, ``hues`` on a finer one without lightness. ``face`` wants face wherever the mask is, to the parser; with
+    ``occlusion_aware``, only where the render will be seen. ``glasses`` wants none where the photo has none.
+    ``natural`` wants the critic to find the face as realistic as the photo.
+
+    Tries: at most ``tries`` candidates are refined: a next one where the cosine to the original is above ``enough``, or
+    where the realism is more than ``passable`` nats below the photo's.
     """
 
     steps: int = 20
@@ -100,8 +98,8 @@ class RefineParams:
     stranger: float = 0.0
     common: float = 20.0
     shared: float = 0.1
-    itself: float = 40.0
-    person: float = 240.0
+    own_embedding: float = 40.0
+    own_code: float = 240.0
     rising: int = 4
     conditions: float = 60.0
     coded: float = 10.0
@@ -117,14 +115,14 @@ class RefineParams:
     face: float = 15.0
     glasses: float = 300.0
     natural: float = 6.0
-    mended: bool = True
-    turns: int = 2
+    occlusion_aware: bool = True
+    tries: int = 2
     enough: float = 0.25
     passable: float = 6.0
 
 
-DISGUISE = RefineParams()
-RESTORE = RefineParams(
+ANONYMIZE = RefineParams()
+RECOVER = RefineParams(
     rate=0.05,
     own=0.7,
     shaped=0.0,
@@ -136,8 +134,8 @@ RESTORE = RefineParams(
     parted=0,
     shunned=0,
     common=0,
-    itself=0,
-    person=0,
+    own_embedding=0,
+    own_code=0,
     conditions=10,
     coded=SEX,
     sex=0,
@@ -150,25 +148,22 @@ RESTORE = RefineParams(
     face=1,
     glasses=0,
     natural=0,
-    mended=False,
+    occlusion_aware=False,
 )
 
 
 @dataclass(frozen=True)
 class ChoiceParams:
-    """What counts, beside how well somebody fits the photo, when one of several people is chosen.
+    """Weights of the choice among candidates, beside how well each fits the photo.
 
-    More than in steps, which cannot take off glasses or make a man a woman without bending the face: how far off in its
-    ``conditions``, ``landmarks`` and ``expression`` the face is, where it is no ``face``, where it wears ``glasses``
-    and where a ``fringe`` hangs over its features: who stands out often does. ``near`` counts, squared, what of the
-    cosine to the original is above ``far``: who is far enough need not be farther still, who is not is hardly ever
-    chosen. Steps change little of that, and who is far from the original is far from another key's people too.
-    ``unlike`` nobody, a face of the same pose without anybody's features: who is least like it is least like these as
-    well. All of one key lie out the same way; to be unlike each other would lead them back. ``seen`` and ``apart`` are
-    to the recognizer what ``near`` and ``unlike`` are to the encoder, ``stranger`` what ``far`` is. ``sex`` and ``age``
-    are what a classifier of these alone sees: it knows a beard, which the code hardly says. ``ethnicity`` counts,
-    squared, who seems East Asian by more than the photo does; who seems so less is let pass, for such a photo has few
-    people whom networks tell apart.
+    They are larger than those of refinement, which cannot remove glasses or change an apparent sex without distortion.
+    ``conditions``, ``landmarks``, ``expression``, ``face``, ``glasses`` and ``natural`` are as in RefineParams;
+    ``fringe`` weighs hair over the photo's features, ``odd`` latents far from the average. ``near`` weighs the squared
+    cosine to the original above ``far``. ``unlike`` weighs the cosine to a face without anybody's features: a candidate
+    unlike it is also unlike those of other keys. ``seen``, ``stranger`` and ``apart`` are for the recognizer what
+    ``near``, ``far`` and ``unlike`` are for the code. ``sex`` and ``age`` weigh the readings of a classifier.
+    ``ethnicity`` weighs, squared, how much more East Asian than the photo a candidate seems: networks confuse such
+    faces most.
     """
 
     near: float = 60000.0
@@ -194,66 +189,83 @@ CHOICE = ChoiceParams()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Networks(Eyes):
-    """Those, and the networks that draw it; the census knows whom, the inversion what stays of the photo, and the
-    critic whether it looks like one. ``sketch`` draws as the generator does, only faster (``generator.sketching``)."""
+class Networks(AnalysisNetworks):
+    """The networks that analyse a face, and those that draw it.
+
+    ``draft`` draws as the generator does, only faster (``generator.draft_renderer``). ``regressor`` predicts attributes
+    of styles, ``inversion`` gives the photo's styles, and ``critic`` rates realism.
+    """
 
     generator: MobileStyleGAN
-    sketch: Draw
+    draft: Draft
     mapper: LatentMapper
-    census: LatentAttributes
+    regressor: LatentAttributes
     inversion: InversionEncoder
     critic: RealismCritic
 
     def draw(self, u: Tensor, side: int, window: Window) -> Tensor:
         """Whitened latents [1, n, 512] -> their face [1, 3, side, side] in about [-1, 1], in a window."""
-        return self.sketch(self.mapper.to_w(u), side, window)
+        return self.draft(self.mapper.to_w(u), side, window)
 
 
 class Scene:
-    """One photo's face as a new one must fit it: what of it is kept, and how far a render is from that.
+    """The photo's face that a new one must fit: what of it is kept, and the error of a render.
 
     Args:
         sight: the aligned photo, S px a side as renders will be; its landmarks and blurred colours are kept.
-        mask: soft mask [1, 1, R, R] in 0..1, 1 where the render will be seen.
+        mask: soft mask [1, 1, R, R] in 0..1, 1 where the render is seen.
         draw: latents [1, n, 512], a side and a window to a face [1, 3, side, side] in about [-1, 1], there.
-        params: how much each fault counts.
-        critic: who tells how natural a face is; without one it is not asked.
+        params: the weight of each error.
+        critic: rates realism; may be left out.
     """
 
     @torch.no_grad()
     def __init__(
-        self, sight: Sight, mask: Tensor, draw: Draw, params: RefineParams, critic: RealismCritic | None = None
+        self,
+        analysis: FaceAnalysis,
+        mask: Tensor,
+        draw: Draft,
+        params: RefineParams,
+        critic: RealismCritic | None = None,
     ) -> None:
-        self.sight, self.eyes, self.draw, self.params, self.critic = sight, sight.eyes, draw, params, critic
-        self.face, self.side = sight.face, sight.face.shape[-1]
+        self.analysis, self.networks, self.draw, self.params, self.critic = (
+            analysis,
+            analysis.networks,
+            draw,
+            params,
+            critic,
+        )
+        self.face, self.side = analysis.face, analysis.face.shape[-1]
         self.mask = shrink(mask, self.side)
         self.window = Window.around(self.mask)
         self.rendered = self.window.within(torch.ones_like(self.window.of(self.mask)), self.side)
-        self.mesh, self.cells = sight.mesh, _cells(self.face, self.mask)
+        self.mesh, self.cells = analysis.mesh, _cells(self.face, self.mask)
         self.shapes, self.contrast = expression(self.mesh), _contrast(self.face)
         self.hues = _hues(self.face, self.mask)
         self.where = params.gaze * _eyes_and_mouth(self.mesh) + params.forehead * _above_brows(self.mesh, self.mask)
         self.skin = skin_of(self.mesh, self.side)
         # of the photo itself, by each member of the critic
-        self.levels = torch.stack([self.opinion(self.face, member) for member in range(RealismCritic.MEMBERS)])
-        # whom the new face shall not resemble, by their codes and in the recognizer's eyes: the original
-        self.left, self.known = sight.code, sight.known
-        # what of a chosen one is nobody else's, by codes and in the recognizer's eyes
-        self.person: Tensor | None = None
-        self.itself: Tensor | None = None
-        self.tried: tuple[Tensor, Tensor] = (self.left[:0], self.known[:0])  # all who were ranked, to both
-        self.begun: list[tuple[float, float]] = []  # and, before any step, what is a verdict after them
+        self.levels = torch.stack([self.realism(self.face, member) for member in range(RealismCritic.MEMBERS)])
+        # codes and embeddings that the new face must leave: at first the original's
+        self.left, self.known = analysis.code, analysis.known
+        # what tells the chosen candidate from the others, in codes and embeddings
+        self.own_code: Tensor | None = None
+        self.own_embedding: Tensor | None = None
+        self.tried: tuple[Tensor, Tensor] = (
+            self.left[:0],
+            self.known[:0],
+        )  # codes and embeddings of all ranked candidates
+        self.initial: list[tuple[float, float]] = []  # their outcomes before refinement
 
     def drawn(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """The render of latents [1, n, 512], as it is, and in the photo's colours before the photo, each [1, 3, side,
-        side]; only where the mask lies within, to save what nobody will see."""
+        """The render of latents [1, n, 512], as it is, and in the photo's colours over the photo, each [1, 3, side,
+        side]; only within the mask's window."""
         render = self.draw(w, self.side, self.window)
         return render, composite(self.face, match_tones(render, self.face, self.mask), self.rendered)
 
-    def misfit(self, render: Tensor, toned: Tensor, choice: ChoiceParams | None = None) -> Tensor:
-        """How far a render is from the photo's colours, layout, landmarks, gaze and expression: a weighted sum, where
-        landmarks and expression count more by as much as in a ``choice``."""
+    def fit_error(self, render: Tensor, toned: Tensor, choice: ChoiceParams | None = None) -> Tensor:
+        """The weighted error of a render in colours, layout, landmarks, gaze and expression; a ``choice`` adds its
+        weights of landmarks and expression."""
         params = self.params
         landmarks, shapes = params.landmarks, params.expression
         if choice:
@@ -261,135 +273,142 @@ class Scene:
         loss = params.colour * ((toned - render) * self.mask).abs().mean() / self.mask.mean().clamp_min(0.05)
         loss = loss + params.layout * (_cells(toned, self.mask) - self.cells).square().mean()
         loss = loss + params.hues * (_hues(toned, self.mask) - self.hues).square().mean()
-        found = mesh_in_crop(self.eyes.landmarks, toned)
+        found = mesh_in_crop(self.networks.landmarks, toned)
         loss = loss + landmarks * (found - self.mesh).abs().mean()
         loss = loss + (self.where * (_contrast(toned) - self.contrast).square()).sum()
         return loss + shapes * (expression(found) - self.shapes).abs().mean()
 
     def seen(self, toned: Tensor, parsed: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Where a render will be seen, [1, 1, side, side], how unlike the photo's is what is seen there, as the parser
-        tells kinds apart (``parsed``, unless it is still to be asked), and how much more glasses are, both in nats a
-        pixel of the mask."""
-        parsed = self.eyes.parser(toned) if parsed is None else parsed
-        odds, glasses = (fault(parsed, self.sight.parsed) for fault in (like_odds, new_glasses))
-        seen = self.mask * (1 - skin_kept(odds, glasses, self.skin, self.mask)) if self.params.mended else self.mask
+        """Where a render is seen, [1, 1, side, side], and in nats a pixel of the mask how unlike the photo's its parts
+        there are, and how much more glasses it shows. ``parsed`` saves a run of the parser."""
+        parsed = self.networks.parser(toned) if parsed is None else parsed
+        odds, glasses = (fault(parsed, self.analysis.parsed) for fault in (like_odds, new_glasses))
+        seen = (
+            self.mask * (1 - skin_kept(odds, glasses, self.skin, self.mask))
+            if self.params.occlusion_aware
+            else self.mask
+        )
         not_face, worn = (in_mask(fault, seen, self.mask) for fault in (F.softplus(-odds), glasses))
         return seen, not_face, worn
 
     def fringe(self, parsed: Tensor) -> Tensor:
         """How much hair hangs over the photo's features that is not in the photo, in nats a pixel of the mask."""
-        hair = new_hair_odds(parsed, self.sight.parsed).clamp_min(0)
+        hair = new_hair_odds(parsed, self.analysis.parsed).clamp_min(0)
         return in_mask(hair, self.mask * (1 - self.skin[:, 1:]), self.mask)
 
-    def opinion(self, shown: Tensor, member: int | None = None) -> Tensor:
-        """How much like photos faces in it, [B, 3, side, side], look to the critic, or to one member of it, in nats:
-        [B]; without one 0."""
+    def realism(self, shown: Tensor, member: int | None = None) -> Tensor:
+        """Realism of faces in the photo, [B, 3, side, side], to the critic or one member of it, in nats: [B]; 0 without
+        a critic."""
         return within(self.critic(shown, member), self.mask) if self.critic else shown.new_zeros(len(shown))
 
-    def artifice(self, shown: Tensor, member: int | None = None) -> Tensor:
-        """By how much less than the photo a face in it looks like one; at least 0."""
+    def realism_loss(self, shown: Tensor, member: int | None = None) -> Tensor:
+        """By how many nats a face is less realistic than the photo; at least 0."""
         level = self.levels.mean(0) if member is None else self.levels[member]
-        return (level - self.opinion(shown, member)).clamp_min(0).sum()
+        return (level - self.realism(shown, member)).clamp_min(0).sum()
 
     @torch.no_grad()
-    def ranked(
+    def rank(
         self,
-        people: Sequence[Tensor],
-        nobody: Sequence[Tensor],
+        candidates: Sequence[Tensor],
+        neutral: Sequence[Tensor],
         target: Tensor,
         latents: PrincipalLatents,
         choice: ChoiceParams = CHOICE,
     ) -> list[int]:
-        """Some people, latents [1, n, 512] each, in the order in which they fit before any refinement.
+        """The order in which candidates, latents [1, n, 512] each, fit before any refinement.
 
         Args:
-            nobody: latents of the same kind without anybody's features; where there are none, each is compared with
-                the others.
+            neutral: the same without anybody's features; without these, candidates are compared with each other.
             target: the code [1, 448] whose kept coordinates they all should have.
-            latents: which way they are whitened.
+            latents: their whitening.
 
-        Who would bring hair or glasses into the mask, or must be bent much, comes late so rather than corrected. From
-        then on a face that is refined leaves what they all have in common as well.
+        Candidates with hair or glasses in the mask, or far from the photo's landmarks, come late. From then on a face
+        that is refined leaves what all candidates have in common as well.
         """
-        eyes, frames, count = self.eyes, self.sight.frames, len(people)
-        renders, toned = zip(*(self.drawn(w) for w in (*people, *nobody)), strict=True)
-        parsed = _in_turn(eyes.parser, toned).split(1)
+        networks, frames, count = self.networks, self.analysis.frames, len(candidates)
+        renders, toned = zip(*(self.drawn(w) for w in (*candidates, *neutral)), strict=True)
+        parsed = _in_batches(networks.parser, toned).split(1)
         seen, not_face, worn = zip(*map(self.seen, toned, parsed), strict=True)
         shown = [composite(self.face, *layers) for layers in zip(toned, seen, strict=True)]
-        codes, looks = _in_turn(eyes.encoder, shown), _in_turn(lambda some: eyes.recognizer(some, frames), shown)
-        seems, opinions = _in_turn(eyes.apparent, shown[:count]), _in_turn(self.opinion, shown[:count])
-        elsewhere = (eyes.ethnicity(codes) - eyes.ethnicity(self.left) - FROM_THERE).clamp_min(0)
-        scores, self.begun = [], []
-        for i, w in enumerate(people):
-            score = self.misfit(renders[i], toned[i], choice) + choice.face * not_face[i] + choice.glasses * worn[i]
+        codes, embeddings = (
+            _in_batches(networks.encoder, shown),
+            _in_batches(lambda some: networks.recognizer(some, frames), shown),
+        )
+        seems, opinions = _in_batches(networks.apparent, shown[:count]), _in_batches(self.realism, shown[:count])
+        elsewhere = (networks.ethnicity(codes) - networks.ethnicity(self.left) - ETHNICITY_MARGIN).clamp_min(0)
+        scores, self.initial = [], []
+        for i, w in enumerate(candidates):
+            score = self.fit_error(renders[i], toned[i], choice) + choice.face * not_face[i] + choice.glasses * worn[i]
             score = score + choice.fringe * self.fringe(parsed[i]) - choice.natural * opinions[i]
             score = score + choice.conditions * apparent(codes[i : i + 1], target).sum()
             score = score + choice.odd * latents.to_u(w[:, SHAPED])[..., :ODD].square().mean()
-            score = score + otherwise(seems[i], self.sight.seems, choice)
+            score = score + sex_age_error(seems[i], self.analysis.seems, choice)
             score = score + choice.ethnicity * elsewhere[i].square()
             alike, known = (
-                F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (looks[i], self.known[0]))
+                F.cosine_similarity(*pair, dim=0) for pair in ((codes[i], self.left[0]), (embeddings[i], self.known[0]))
             )
             score = score + choice.near * (alike - choice.far).clamp_min(0).square()
-            artifice = (self.levels.mean(0) - opinions[i]).clamp_min(0)
-            self.begun.append((float(alike), float(artifice + BARE * worn[i])))
+            realism_loss = (self.levels.mean(0) - opinions[i]).clamp_min(0)
+            self.initial.append((float(alike), float(realism_loss + GLASSES_WEIGHT * worn[i])))
             scores.append(score + choice.seen * (known - choice.stranger).clamp_min(0).square())
         total = torch.stack(scores)
-        for weight, each in ((choice.unlike, codes), (choice.apart, looks)):
+        for weight, each in ((choice.unlike, codes), (choice.apart, embeddings)):
             every, plain = each.tensor_split([count])
             # of one alone nothing, to which the cosine is 0
-            others = plain.sum(0, keepdim=True) if nobody else every.sum(0, keepdim=True) - every
+            others = plain.sum(0, keepdim=True) if neutral else every.sum(0, keepdim=True) - every
             total = total + weight * F.cosine_similarity(every, others)
-        codes, looks = codes[:count], looks[:count]
+        codes, embeddings = codes[:count], embeddings[:count]
         self.left, self.known = (
             torch.cat([left[:1], F.normalize(every.mean(0, keepdim=True), dim=1)])
-            for left, every in ((self.left, codes), (self.known, looks))
+            for left, every in ((self.left, codes), (self.known, embeddings))
         )
-        self.tried = codes, looks
+        self.tried = codes, embeddings
         return total.argsort(stable=True).tolist()
 
-    def take(self, chosen: int) -> None:
-        """Hold what tells one of those who were ranked from the others."""
+    def choose(self, chosen: int) -> None:
+        """Keep what tells one ranked candidate from the others."""
         if len(self.tried[0]) > 1:
-            self.person, self.itself = (
+            self.own_code, self.own_embedding = (
                 F.normalize(every[chosen] - every.mean(0, keepdim=True), dim=1) for every in self.tried
             )
 
     @torch.no_grad()
-    def verdict(self, w: Tensor) -> tuple[float, float]:
-        """How like the original a face of latents [1, n, 512] comes out, the cosine of their codes, and by how many
-        nats less like a photo, or like one without glasses where the photo shows none."""
+    def outcome(self, w: Tensor) -> tuple[float, float]:
+        """Of a face of latents [1, n, 512]: the cosine of its code to the original's, and the nats of realism that it
+        lacks, new glasses included."""
         _, toned = self.drawn(w)
         seen, _, worn = self.seen(toned)
         placed = composite(self.face, toned, seen)
-        alike = F.cosine_similarity(self.eyes.encoder(placed), self.left[:1])
-        return float(alike), float(self.artifice(placed) + BARE * worn)
+        alike = F.cosine_similarity(self.networks.encoder(placed), self.left[:1])
+        return float(alike), float(self.realism_loss(placed) + GLASSES_WEIGHT * worn)
 
     def expected(self, chosen: int) -> tuple[float, float]:
-        """What the verdict on one of those who were ranked will be, about, once they are refined."""
-        (alike, artifice), (led, mended) = self.begun[chosen], GAINED
-        return alike - led, artifice - mended
+        """The outcome to be expected of a ranked candidate once it is refined."""
+        (alike, loss), (farther, more_real) = self.initial[chosen], EXPECTED_GAIN
+        return alike - farther, loss - more_real
 
 
-def refined(
-    people: Sequence[Tensor], order: Sequence[int], target: Tensor, scene: Scene, latents: PrincipalLatents
+def refine_best(
+    candidates: Sequence[Tensor], order: Sequence[int], target: Tensor, scene: Scene, latents: PrincipalLatents
 ) -> Tensor:
-    """The first of ``people`` by their ``order``, refined (:func:`refine`); where that comes out too like the original
-    or too little like a photo, the next one of whom less of either is to be expected, and of those the one of whom
-    there is less."""
+    """The first of ``candidates`` by their ``order``, refined (:func:`refine`).
+
+    Where it is too like the original or too little realistic, a next one that promises better is refined as well, and
+    the better one is returned.
+    """
     enough, passable = scene.params.enough, scene.params.passable
 
-    def fault(alike: float, artifice: float) -> float:
-        return ALIKE * max(0.0, alike - enough) + max(0.0, artifice - passable)
+    def fault(alike: float, realism_loss: float) -> float:
+        return ALIKE * max(0.0, alike - enough) + max(0.0, realism_loss - passable)
 
     found: list[tuple[float, int, Tensor]] = []
-    for place, chosen in enumerate(order[:NEXT]):
+    for place, chosen in enumerate(order[:LOOKAHEAD]):
         if found and fault(*scene.expected(chosen)) >= min(found)[0]:
             continue
-        scene.take(chosen)
-        w = refine(people[chosen], target, scene, latents)
-        found.append((fault(*scene.verdict(w)), place, w))
-        if found[-1][0] == 0 or len(found) == scene.params.turns:
+        scene.choose(chosen)
+        w = refine(candidates[chosen], target, scene, latents)
+        found.append((fault(*scene.outcome(w)), place, w))
+        if found[-1][0] == 0 or len(found) == scene.params.tries:
             break
     return min(found)[2]
 
@@ -400,14 +419,14 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
 
     Args:
         w: start, [1, n, 512].
-        target: the code [1, 448] to be had, or what is known of it, with 0 for the rest.
-        scene: into which the face has to fit.
-        latents: which way they are whitened.
+        target: the target code [1, 448], 0 where it is unknown.
+        scene: which the face has to fit.
+        latents: their whitening.
 
     Returns:
         Latents [1, n, 512].
     """
-    eyes, params, left = scene.eyes, scene.params, scene.left
+    networks, params, left = scene.networks, scene.params, scene.left
     if params.steps == 0:
         return w
     allowed = (target * left).sum(1)
@@ -427,33 +446,33 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
     for step in range(params.steps):
         optimiser.param_groups[0]["lr"] = params.rate * schedule(step / params.steps)
         render, toned = scene.drawn(latents.to_w(start + pace * change))
-        loss, parsed = toned.new_zeros(()), step % SELDOM == 0
+        loss, parsed = toned.new_zeros(()), step % PARSER_EVERY == 0
         if parsed:
             visible, not_face, worn = scene.seen(toned)
-            loss = loss + SELDOM * (params.face * not_face + params.glasses * worn)
+            loss = loss + PARSER_EVERY * (params.face * not_face + params.glasses * worn)
         placed = composite(scene.face, toned, visible)
         if params.natural and not parsed:
-            member = step // SELDOM % RealismCritic.MEMBERS  # in turn: no dearer than one
-            loss = loss + SELDOM * params.natural * scene.artifice(placed, member)
-        shown = look(placed, step)
-        code = eyes.encoder(shown)
+            member = step // PARSER_EVERY % RealismCritic.MEMBERS  # in turn: no dearer than one
+            loss = loss + PARSER_EVERY * params.natural * scene.realism_loss(placed, member)
+        shown = augmented(placed, step)
+        code = networks.encoder(shown)
         loss = loss + params.identity * (1 - F.cosine_similarity(code, target)).mean()
         alike = F.cosine_similarity(code, left)
         loss = loss + params.leave * (alike - allowed).clamp_min(0).sum()
         loss = loss + (apart * (alike - params.far).clamp_min(0).square()).sum()
         rise = min(1.0, step / params.rising)
-        if scene.person is not None:
-            loss = loss + rise * params.person * (1 - F.cosine_similarity(code, scene.person)).sum()
-        if params.shunned or params.common or params.itself:
-            seen = eyes.recognizer(shown, scene.sight.frames)
+        if scene.own_code is not None:
+            loss = loss + rise * params.own_code * (1 - F.cosine_similarity(code, scene.own_code)).sum()
+        if params.shunned or params.common or params.own_embedding:
+            seen = networks.recognizer(shown, scene.analysis.frames)
             known = F.cosine_similarity(seen, scene.known)
             loss = loss + rise * (shunned * (known - least).clamp_min(0)).sum()
-            if scene.itself is not None:
-                loss = loss + rise * params.itself * (1 - F.cosine_similarity(seen, scene.itself)).sum()
+            if scene.own_embedding is not None:
+                loss = loss + rise * params.own_embedding * (1 - F.cosine_similarity(seen, scene.own_embedding)).sum()
         loss = loss + params.conditions * apparent(code, target, params.coded).mean()
-        if (params.sex or params.age) and step % RARELY == 1:
-            loss = loss + RARELY * otherwise(eyes.apparent(shown)[0], scene.sight.seems, params)
-        loss = loss + scene.misfit(render, toned)
+        if (params.sex or params.age) and step % SEX_AGE_EVERY == 1:
+            loss = loss + SEX_AGE_EVERY * sex_age_error(networks.apparent(shown)[0], scene.analysis.seems, params)
+        loss = loss + scene.fit_error(render, toned)
         loss = loss + params.stay * change.square().mean()
         optimiser.zero_grad()
         loss.backward()
@@ -462,9 +481,9 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
     return latents.to_w(start + pace * change.detach())
 
 
-def _in_turn(network: Callable[[Tensor], Tensor], pictures: Sequence[Tensor]) -> Tensor:
-    """What a network says of pictures [1, 3, side, side], [n, ...]."""
-    return torch.cat([network(some) for some in torch.cat(list(pictures)).split(AT_ONCE)])
+def _in_batches(network: Callable[[Tensor], Tensor], pictures: Sequence[Tensor]) -> Tensor:
+    """A network's results for pictures [1, 3, side, side], [n, ...]."""
+    return torch.cat([network(some) for some in torch.cat(list(pictures)).split(BATCH)])
 
 
 def apparent(codes: Tensor, wanted: Tensor, sex: float = SEX) -> Tensor:
@@ -473,11 +492,12 @@ def apparent(codes: Tensor, wanted: Tensor, sex: float = SEX) -> Tensor:
     return off.sum(1) + (sex - 1) * off[:, CONDITIONS["sex"]].sum(1)
 
 
-def otherwise(seems: Tensor, photo: Tensor, params: RefineParams | ChoiceParams) -> Tensor:
-    """How much less than surely somebody looks of the photo's sex, and how much older or younger than is tolerated;
-    each told as the logit of "male" and years, [2]."""
+def sex_age_error(seems: Tensor, photo: Tensor, params: RefineParams | ChoiceParams) -> Tensor:
+    """The weighted error of apparent sex and age, both given as the logit of "male" and years, [2].
+
+    Sex counts up to a certain logit, age beyond a tolerance.
+    """
     (sex, age), (wanted, years) = seems, photo
-    # however little the photo shows of it: what is between does not look like either
     doubt = (CERTAIN - torch.where(wanted > 0, sex, -sex)).clamp_min(0)
     return params.sex * doubt.square() + params.age * (((age - years).abs() - AS_OLD).clamp_min(0) / 10).square()
 

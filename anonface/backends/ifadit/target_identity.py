@@ -1,15 +1,13 @@
-"""The persona: who a hidden code becomes to the eye.
+"""The target identity: which synthetic person a hidden code becomes.
 
-A keyed code is nobody's: no face embeds to it, and a face that is pushed towards it looks like no photo. So the code
-draws styles of the generator, and those make people. ``models/latent_attributes.py`` knows them before they are
-drawn: those come first who wear neither glasses nor hat nor fringe, are of the photo's sex, age and skin tone, and were
-photographed in plain light.
+No face embeds to a keyed code, and a face that is pushed towards one looks like no photo. So the code draws styles of
+the generator. ``models/latent_attributes.py`` predicts their looks before they are drawn. Candidates without glasses,
+hat or fringe come first, of the photo's sex, age and skin tone, and in plain light.
 
-Whoever is cast gets the photo's pose, expression and light by standing where the original stood: the photo is inverted
-into styles, one for each code of StyleGAN2 (``models/inversion.py``), and there, or half way to an average face, the
-original's own features make way for theirs. Features are what the census does not read of a person; the rest stays as
-it is. Who is taken of those cast is seen in the photo (``refine.Scene.ranked``). The same code always casts alike, and
-near codes mostly do. The watermark says the code itself.
+A candidate gets the photo's pose, expression and light. The photo is inverted into styles, one for each code of
+StyleGAN2 (``models/inversion.py``). There, or half way to an average face, the candidate's features replace the
+original's. Features are what attribute regression does not explain of a person. ``refinement.Scene.rank`` chooses among
+the candidates in the photo. The same code always gives the same candidates. The watermark holds the code itself.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from torch import Tensor, nn
 
 from anonface.backends.ifadit.refinement import CERTAIN, Networks
 from anonface.crypto.keyed_noise import hartley
-from anonface.faces.analysis import Sight
+from anonface.faces.analysis import FaceAnalysis
 from anonface.models.identity import CONDITIONS, KEPT
 from anonface.models.inversion import CODE_OF_LATENT
 from anonface.models.latent_attributes import SALIENT, LatentAttributes, columns
@@ -34,15 +32,19 @@ DECADE = 10.0  # years by which ages may differ
 FEATURED = 12  # codes in which features lie; the finest hold grain and colour, which stay the photo's
 SHADE, FILM = 0.5, 1.0  # deviations of light across a face, and of a picture, up to which they are plain
 WORN = 2.0  # how much more glasses, a hat and a fringe count than anything else that is unusual
-SIDE, TOGETHER = 256, 4  # px of the people who are drawn, and how many at a time
+SIDE, TOGETHER = 256, 4  # px of drawn candidates, and how many at a time
 STYLE_LABEL = b"anonface/v1 persona"
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """How somebody comes to stand in a photo: ``photo`` is the share of its latents, beside those of an average face of
-    its pose and light, ``left`` how much of the features there makes way, ``own`` how much of a person's takes their
-    place. Beyond 1 the average face of all keys does not show through, but not everybody bears it."""
+    """How a candidate's features replace those of the photo.
+
+    Attributes:
+        photo: the share of the photo's latents, beside those of an average face of its pose and light.
+        left: how much of the features there is removed.
+        own: how much of the candidate's features is added. Above 1 keys differ more, but some faces look distorted.
+    """
 
     photo: float
     left: float
@@ -53,12 +55,15 @@ PLAIN, BOLD = Exchange(1.0, 1.0, 1.0), Exchange(0.5, 1.0, 1.4)
 
 
 @dataclass(frozen=True)
-class CastParams:
-    """How many styles the census asks about, how many of these people are ``likely``, and how many of those are tried
-    in the photo: who lies farthest out the way that the code says (:func:`bearing`).
+class TargetParams:
+    """How candidates are chosen.
 
-    Each is tried as often as there are ``exchanges``: what suits one photo bends another's face. ``free`` names
-    conditions that the code says, not the photo.
+    Attributes:
+        styles: how many are drawn.
+        likely: how many of them fit the photo best by attribute regression.
+        tried: how many of those are drawn in the photo: the farthest in the code's direction (:func:`key_direction`).
+        exchanges: each candidate is tried in all these ways.
+        free: conditions that the code decides, not the photo.
     """
 
     styles: int = 32768
@@ -68,79 +73,94 @@ class CastParams:
     free: tuple[str, ...] = ()
 
 
-USUAL = CastParams()
-ONE = CastParams(styles=2048, likely=32, tried=1, exchanges=(BOLD,))  # nobody looks whether he fits
-COMPANY = CastParams(styles=512, likely=12, tried=12)  # who are tried for a wrong key
+SEVERAL = TargetParams()
+SINGLE = TargetParams(styles=2048, likely=32, tried=1, exchanges=(BOLD,))  # nothing checks how it fits
+WRONG_KEY = TargetParams(styles=512, likely=12, tried=12)  # of wrong-key faces
 
 
 @torch.no_grad()
-def cast(
-    hidden: Tensor, sight: Sight, average: Tensor, networks: Networks, mapping: nn.Module, params: CastParams
+def target_identities(
+    hidden: Tensor,
+    analysis: FaceAnalysis,
+    average: Tensor,
+    networks: Networks,
+    mapping: nn.Module,
+    params: TargetParams,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """People whom the generator can draw, likeliest first, as they would stand in the photo, and nobody there.
+    """Candidates in the photo's pose and light, best first, and the same face without anybody's features.
 
     Args:
         hidden: unit code [1, 448].
         sight: the aligned photo.
-        average: latents [1, n, 512] that draw a face like nobody's in the photo's pose and light.
+        average: latents [1, n, 512] of an average face in the photo's pose and light.
 
     Returns:
-        Latents [1, n, 512] of each, by exchange and then by person, and those of a face without anybody's features, one
-        by exchange: what all people of all keys have in common in this photo.
+        Latents [1, n, 512] of each, by exchange and then by candidate, and one by exchange without features: what all
+        candidates of all keys have in common in this photo.
     """
-    census, codes = networks.census, CODE_OF_LATENT[: average.shape[1]]
-    people = census.features(likeliest(hidden, sight, census, mapping, params))
-    photo = networks.inversion.to_w(networks.inversion(sight.face)[0])[:, list(codes)]
+    regressor, codes = networks.regressor, CODE_OF_LATENT[: average.shape[1]]
+    candidates = regressor.features(likeliest_styles(hidden, analysis, regressor, mapping, params))
+    photo = networks.inversion.to_w(networks.inversion(analysis.face)[0])[:, list(codes)]
     first = sum(code < FEATURED for code in codes)
 
     def placed(person: Tensor, how: Exchange) -> Tensor:
-        return exchanged(torch.lerp(average, photo, how.photo), person, census, how.left, how.own, first)
+        return exchanged(torch.lerp(average, photo, how.photo), person, regressor, how.left, how.own, first)
 
-    there = [placed(person, how) for how in params.exchanges for person in people]
-    return there, [placed(torch.zeros_like(people[0]), how) for how in params.exchanges]
+    there = [placed(person, how) for how in params.exchanges for person in candidates]
+    return there, [placed(torch.zeros_like(candidates[0]), how) for how in params.exchanges]
 
 
 def exchanged(
-    codes: Tensor, features: Tensor, census: LatentAttributes, left: float, own: float, first: int = FEATURED
+    codes: Tensor, features: Tensor, regressor: LatentAttributes, left: float, own: float, first: int = FEATURED
 ) -> Tensor:
-    """Codes or latents [1, n, 512], in the ``first`` of which other features [512], ``own`` times, stand where ``left``
-    times their own were."""
+    """Codes or latents [1, n, 512] whose ``first`` ones have ``own`` times other features [512] instead of ``left``
+    times their own."""
     codes = codes.clone()
-    codes[:, :first] += own * features - left * census.features(codes[:, :first])
+    codes[:, :first] += own * features - left * regressor.features(codes[:, :first])
     return codes
 
 
 @torch.no_grad()
-def strangers(hidden: Tensor, kept: int, sight: Sight, networks: Networks, mapping: nn.Module) -> tuple[Tensor, Tensor]:
-    """People for a wrong key, of whom the mapper is to draw one: in the seen face's own latents, as :func:`cast` has
-    it, a stranger would come too near to the original.
+def wrong_key_identities(
+    hidden: Tensor, kept: int, analysis: FaceAnalysis, networks: Networks, mapping: nn.Module
+) -> tuple[Tensor, Tensor]:
+    """Candidates for a wrong-key face, for the mapper to draw. In latents of the anonymized face, as those of
+    :func:`target_identities`, they would be too like the original.
 
     Returns:
-        Unit codes [n, 448], whose first ``kept`` coordinates are the hidden one's, less what people have in common,
-        and what is to be added to the first FEATURED of the mapper's latents for each, [n, 512].
+        Unit codes [n, 448] without what all candidates share, whose first ``kept`` coordinates are the hidden one's,
+        and for each what to add to the first FEATURED of the mapper's latents, [n, 512].
     """
-    w = likeliest(hidden, sight, networks.census, mapping, COMPANY)
+    w = likeliest_styles(hidden, analysis, networks.regressor, mapping, WRONG_KEY)
     faces = (networks.generator.synthesize(some[:, None], SIDE) for some in w.split(TOGETHER))
     codes = torch.cat([networks.encoder(some) for some in faces])
     wanted = hidden[:, :kept].to(codes).expand(len(codes), -1)
     own = F.normalize(codes[:, kept:] - codes[:, kept:].mean(0, keepdim=True), dim=1)
     rest = (1 - wanted.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-    return torch.cat([wanted, rest * own], dim=1), networks.census.features(w) / 2
+    return torch.cat([wanted, rest * own], dim=1), networks.regressor.features(w) / 2
 
 
 @torch.no_grad()
-def likeliest(hidden: Tensor, sight: Sight, census: LatentAttributes, mapping: nn.Module, params: CastParams) -> Tensor:
-    """Styles [tried, 512] of those whom the census lets pass, who stands out most first; see :func:`cast`."""
-    w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(sight.face)
-    likely = w[strangeness(census(w), census, hidden, sight.seems, params.free).argsort(stable=True)[: params.likely]]
-    out = (census.salient_features(likely) @ bearing(hidden).to(likely)).argsort(stable=True, descending=True)
+def likeliest_styles(
+    hidden: Tensor, analysis: FaceAnalysis, regressor: LatentAttributes, mapping: nn.Module, params: TargetParams
+) -> Tensor:
+    """Styles [tried, 512] that fit by attribute regression, the most distinctive first; see :class:`TargetParams`."""
+    w = mapping(styles(hidden, params.styles).to(next(mapping.parameters()))).to(analysis.face)
+    likely = w[
+        attribute_mismatch(regressor(w), regressor, hidden, analysis.seems, params.free).argsort(stable=True)[
+            : params.likely
+        ]
+    ]
+    out = (regressor.salient_features(likely) @ key_direction(hidden).to(likely)).argsort(stable=True, descending=True)
     return likely[out[: params.tried]]
 
 
-def bearing(hidden: Tensor) -> Tensor:
-    """Which way people of a code [1, 448] stand out, among the features by which recognizers most tell people apart: a
-    unit vector [SALIENT]. Another key's code says another way, so two keys' people are less alike than any two. What a
-    key leaves of the code has no say: all keys share it."""
+def key_direction(hidden: Tensor) -> Tensor:
+    """A code's direction among the features by which recognizers tell people apart most: a unit vector [SALIENT].
+
+    Each key's code gives another direction, so target identities of two keys differ more than any two people. It
+    depends on the keyed coordinates alone, as all keys share the others.
+    """
     keyed = F.pad(hidden[:, KEPT:], (KEPT, 0))
     return F.normalize(styles(keyed, 1)[0, :SALIENT], dim=0)
 
@@ -159,26 +179,26 @@ def _signs(count: int) -> tuple[Tensor, Tensor]:
     return signs[:1], signs[1:]
 
 
-def strangeness(
-    read: Tensor, census: LatentAttributes, hidden: Tensor, seems: Tensor, free: tuple[str, ...] = ()
+def attribute_mismatch(
+    read: Tensor, regressor: LatentAttributes, hidden: Tensor, seems: Tensor, free: tuple[str, ...] = ()
 ) -> Tensor:
-    """How little people fit, [n], by what the census tells of them, [n, ATTRIBUTES].
+    """How little candidates fit, [n], by their regressed attributes [n, ATTRIBUTES].
 
-    Nothing is counted against whoever wears less than is usual, was photographed plainly, is surely of the sex and
-    within ten years of the age that the photo ``seems``, [2], and has about the skin tone that the code ``hidden``
-    [1, 448] keeps; of these they do not choose among themselves, so that two keys' people stay different.
+    It is 0 for a candidate who wears no more than usual, in plain light, surely of the photo's apparent sex, within ten
+    years of its apparent age (``seems``, [2]), and of about the skin tone that the code ``hidden`` [1, 448] keeps. It
+    does not rank candidates beyond that, so that two keys' candidates stay different.
     """
-    off_usual = (read - census.usual) / census.spread
+    off_usual = (read - regressor.usual) / regressor.spread
     strange = WORN * off_usual[:, columns("worn")].clamp_min(0).sum(1)
     for name, plain in (("light", SHADE), ("picture", FILM)):
         strange = strange + (off_usual[:, columns(name)].abs() - plain).clamp_min(0).sum(1)
     for name, where in CONDITIONS.items():
         if name == "sex" and name not in free:
-            # in doubt any sex is right that is certain: what is between looks like neither
+            # a candidate of uncertain sex looks like neither
             off = (CERTAIN - torch.where(seems[0] > 0, 1.0, -1.0) * read[:, columns("sex")][:, 0]) / CERTAIN
         elif name == "age" and name not in free:
             off = (read[:, columns("age")][:, 0] - seems[1]).abs() / DECADE - 1
         else:
-            off = (read[:, where] - hidden[:, where].to(read)).norm(dim=1) / census.spread[where].norm() - 1
+            off = (read[:, where] - hidden[:, where].to(read)).norm(dim=1) / regressor.spread[where].norm() - 1
         strange = strange + off.clamp_min(0)
     return strange

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends.base import Rim
+from anonface.backends.base import Margin
 from anonface.backends.official import published
 from anonface.errors import WeightsError
 from anonface.models.dbaf_official import OfficialDBAF, OfficialDBAFParams
@@ -45,12 +45,12 @@ class OfficialDBAFBackend(published.WithoutSettings):
 
     name = "dbaf-official"
     networks: OfficialDBAF
-    exact = exact_back = False
-    anchored = False
-    together = True
-    outlined = False
-    rim: Rim = "none"
-    lit = False
+    exact = exact_recovery = False
+    marked = False
+    batched = True
+    records_masks = False
+    margin: Margin = "none"
+    matches_light = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends.base import Rim, Settings
+from anonface.backends.base import Margin, Settings
 from anonface.backends.official import published
 from anonface.errors import UsageError
 from anonface.models.ifadit_official import OfficialIFADIT, OfficialIFADITParams, composite
@@ -40,12 +40,12 @@ class OfficialIFADITBackend:
     """Anonymize and recover faces of 256 px with the authors' networks."""
 
     name = "ifadit-official"
-    exact = exact_back = False
-    anchored = False
-    together = True
-    outlined = False
-    rim: Rim = "none"
-    lit = False
+    exact = exact_recovery = False
+    marked = False
+    batched = True
+    records_masks = False
+    margin: Margin = "none"
+    matches_light = False
     resolution = 256
     resolutions: tuple[int, ...] = (256,)
 

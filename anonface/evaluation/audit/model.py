@@ -15,8 +15,8 @@ from torch import Tensor
 
 from anonface import weights
 from anonface.backends.generator import FINEST_HEAD, load_mapping
-from anonface.backends.ifadit import backend as ifadit
 from anonface.backends.ifadit.backend import IFADIT
+from anonface.backends.ifadit.renderer import GeneratorRenderer
 from anonface.backends.latent_editing import backend as latent_editing
 from anonface.backends.latent_editing.backend import LatentEditingBackend
 from anonface.crypto.keys import CONSISTENT_SALT, Key
@@ -27,7 +27,8 @@ from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.identity_flow import FlowKey, SecureIdentityFlow
 from anonface.pipeline import Engine as NetworkEngine
 from anonface.watermark import cipher
-from anonface.watermark.payload import LEGIBLE, opened
+from anonface.watermark.face_watermark import RESIDUAL
+from anonface.watermark.payload import LEGIBLE, open_first_channel
 
 Pixels = NDArray[np.uint8]
 Code = NDArray[np.float64]
@@ -75,11 +76,11 @@ def of(engine: NetworkEngine) -> Model:
         plain = Model(functools.partial(_encode, encoder.requires_grad_(False).eval().to(engine.device)), engine)
         if not isinstance(backend, LatentEditingBackend):
             return plain
-        reading = Reading(backend, latent_editing.COMPENSATION[1].name)
+        reading = Reading(backend, latent_editing.RESIDUALS[1].name)
         return replace(plain, said=reading.said, payload=reading.payload)
-    reading = Reading(backend, ifadit.COMPENSATION.name)
+    reading = Reading(backend, RESIDUAL.name)
     return Model(
-        encode=functools.partial(_encode, backend.networks.encoder),
+        encode=functools.partial(_encode, backend.identity.encoder),
         quick=_with(engine, backend.under({"refine": 0})),
         meant=Meant(backend),
         lead=functools.partial(_lead, backend),
@@ -87,7 +88,7 @@ def of(engine: NetworkEngine) -> Model:
         mute=without_identity(engine),
         said=reading.said if backend.settings.refine else None,
         payload=reading.payload,
-        block=backend.flow.params.mix,
+        block=backend.identity.flow.params.mix,
     )
 
 
@@ -99,13 +100,13 @@ class Reading:
     label: str
 
     def said(self, crop: Pixels) -> Code | None:
-        second = self.backend.heard(_face(crop))[1]
+        second = self.backend.readings(_face(crop))[1]
         return second.values.cpu().double().numpy() if second.error < LEGIBLE else None
 
     def payload(self, crop: Pixels, key: Key) -> Code | None:
-        first, second, *_ = self.backend.heard(_face(crop))
-        own = opened(first, key.face(CONSISTENT_SALT, self.backend.name, 0)).key
-        return None if own is None or second.error > LEGIBLE else cipher.lift(second.values, own, self.label).numpy()
+        first, second, *_ = self.backend.readings(_face(crop))
+        own = open_first_channel(first, key.face(CONSISTENT_SALT, self.backend.name, 0)).key
+        return None if own is None or second.error > LEGIBLE else cipher.decrypt(second.values, own, self.label).numpy()
 
 
 class Strangers:
@@ -114,8 +115,8 @@ class Strangers:
     def __init__(self, engine: NetworkEngine) -> None:
         assert isinstance(engine.backend, IFADIT)
         backend = engine.backend.under({"refine": 0})
-        self._flow = backend.flow = _Replaced(backend.flow.params)
-        self._engine, self._networks = _with(engine, backend), backend.networks
+        self._flow = backend.identity.flow = _Replaced(backend.identity.flow.params)
+        self._engine, self._networks = _with(engine, backend), backend.renderer.networks
         self._mapping = load_mapping(backend.device)
         self._codes: dict[int, Tensor] = {}
 
@@ -130,7 +131,7 @@ class Strangers:
         """The code of a face that the generator draws of random style."""
         z = torch.randn(1, 512, generator=torch.Generator().manual_seed(FACES_SEED + number))
         w = self._mapping(z.to(next(self._mapping.parameters()).device))
-        face = shrink(self._networks.generator.synthesize(w[:, None], FINEST_HEAD), IFADIT.resolution)
+        face = shrink(self._networks.generator.synthesize(w[:, None], FINEST_HEAD), GeneratorRenderer.resolution)
         return self._networks.encoder(face).cpu().double()
 
 
@@ -143,11 +144,11 @@ class Meant:
 
     @torch.inference_mode()
     def __call__(self, crop: Pixels, keys: tuple[Key, ...]) -> Code:
-        backend = self._backend
+        backend, identity = self._backend, self._backend.identity
         if keys not in self._derived:
-            self._derived[keys] = backend.keygen([key.face(CONSISTENT_SALT, backend.name, 0) for key in keys])
-        code = backend.embed(_face(crop)).expand(len(keys), -1)
-        return F.normalize(backend.flow(code, self._derived[keys])[:, KEPT:], dim=1).numpy()
+            self._derived[keys] = identity.keygen([key.face(CONSISTENT_SALT, backend.name, 0) for key in keys])
+        code = identity.embed(_face(crop)).expand(len(keys), -1)
+        return F.normalize(identity.flow(code, self._derived[keys])[:, KEPT:], dim=1).numpy()
 
 
 class _Replaced(SecureIdentityFlow):
@@ -172,7 +173,7 @@ def _encode(encoder: IdentityEncoder, crop: Pixels) -> Code:
 
 @torch.inference_mode()
 def _lead(backend: IFADIT, crop: Pixels, key: Key) -> Code:
-    return _hidden_part(backend.lead(_face(crop), key.face(CONSISTENT_SALT, backend.name, 0)))
+    return _hidden_part(backend.recovered_code(_face(crop), key.face(CONSISTENT_SALT, backend.name, 0)))
 
 
 def _hidden_part(code: Tensor) -> Code:

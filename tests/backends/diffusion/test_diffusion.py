@@ -23,11 +23,11 @@ from tiny_diffusion import (
 )
 
 from anonface import weights
-from anonface.backends.base import build
 from anonface.backends.diffusion import files
 from anonface.backends.diffusion.backend import Diffusion, fixed_region
 from anonface.backends.diffusion.ddim import Schedule
 from anonface.backends.diffusion.files import load_model, renamed
+from anonface.backends.registry import build
 from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.errors import DeviceError, UsageError, WeightsError
 from anonface.models.clip_text import CLIPText, CLIPTextParams
@@ -95,7 +95,7 @@ def stable(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def turn(folder: Path, **settings: object) -> torch.Tensor:
+def transform_latents(folder: Path, **settings: object) -> torch.Tensor:
     """A face through the backend, as the command line builds it."""
     backend = build("diffusion", CPU, {"model": str(folder), "steps": 3, **settings})
     side = backend.resolutions[0]
@@ -122,12 +122,16 @@ def test_a_model_that_continues_clean_surroundings_sees_them_clean_and_leads_bac
     model.noise = lambda latents, *rest: seen.append(latents.clone()) or predict(latents, *rest)
     clean = torch.randn(1, 4, SIDE, SIDE, generator=torch.Generator().manual_seed(3))
     cells = backend.cells(torch.ones(1, 1, 4 * SIDE, 4 * SIDE))
-    other = backend.turn(clean, cells, [face_key()])
+    other = backend.transform_latents(clean, cells, [face_key()])
     outside = ~cells.expand_as(clean)
     assert len(seen) == 5 * 9 and all(torch.equal(latents[outside], clean[outside]) for latents in seen[1:])
     assert torch.equal(other[outside], clean[outside]) and not torch.allclose(other, clean, atol=0.1)
-    assert (backend.turn(other, cells, [face_key()], back=True) - clean).norm() < 0.01 * (other - clean).norm()
-    assert (backend.turn(other, cells, [face_key()]) - clean).norm() > 0.1 * (other - clean).norm()  # no involution
+    assert (backend.transform_latents(other, cells, [face_key()], back=True) - clean).norm() < 0.01 * (
+        other - clean
+    ).norm()
+    assert (backend.transform_latents(other, cells, [face_key()]) - clean).norm() > 0.1 * (
+        other - clean
+    ).norm()  # no involution
 
 
 def test_guidance_goes_on_away_from_perturbed_attention_and_leaves_none_behind():
@@ -152,9 +156,9 @@ def test_less_spread_leaves_less_noise_in_the_region_alone():
         for spread in (1.0, 0.5)
     )
     cells = whole.cells(torch.ones(1, 1, 4 * SIDE, 4 * SIDE))
-    wide, narrow = (backend.turn(clean, cells, [face_key()]) for backend in (whole, half))
+    wide, narrow = (backend.transform_latents(clean, cells, [face_key()]) for backend in (whole, half))
     torch.testing.assert_close(narrow, torch.where(cells, wide / 2, wide))
-    torch.testing.assert_close(half.turn(narrow, cells, [face_key()], back=True), clean)
+    torch.testing.assert_close(half.transform_latents(narrow, cells, [face_key()], back=True), clean)
 
 
 def test_a_sharpened_face_is_shown_at_twice_the_side_and_read_at_either():
@@ -171,7 +175,7 @@ def test_a_sharpened_face_is_shown_at_twice_the_side_and_read_at_either():
         assert shown.shape == large.shape and backend.visible(mask).shape == mask.shape
         torch.testing.assert_close(sharp(small, mask[..., ::2, ::2], key), F.avg_pool2d(shown, 2))
         assert (F.avg_pool2d(shown, 2) - plain(small, mask[..., ::2, ::2], key)).abs().mean() > 0.01
-    pattern = backend.imprint(large, large, large, mask, face_key())
+    pattern = backend.write_watermark(large, large, large, mask, face_key())
     assert pattern is not None and pattern.any()
     with pytest.raises(ValueError, match="64 or 128 px"):
         backend.anonymize(large[..., :96, :96], mask[..., :96, :96], key)
@@ -183,19 +187,19 @@ def test_the_finished_face_settles_on_the_latents_that_were_meant():
     mask = torch.ones(1, 1, *face.shape[2:])
     render = backend.anonymize(face, mask, [face_key()])
     shown = render + 0.05 * torch.randn(render.shape, generator=torch.Generator().manual_seed(2))
-    pattern = backend.imprint(shown, face, face, mask, face_key())
-    meant = backend._walk(face, mask, [face_key()])[1]
+    pattern = backend.write_watermark(shown, face, face, mask, face_key())
+    target = backend._walk(face, mask, [face_key()])[1]
 
-    inside = backend.cells(mask).expand_as(meant)
+    inside = backend.cells(mask).expand_as(target)
 
     @torch.no_grad()
     def error(picture: torch.Tensor) -> float:
-        return float((backend.model.encode(picture) - meant)[inside].square().mean())
+        return float((backend.model.encode(picture) - target)[inside].square().mean())
 
     assert error(shown + pattern) < 0.65 * error(shown)  # an untrained autoencoder repeats nothing by itself
     again = Diffusion(random_model(), settings=backend.settings.__dict__)  # which has not seen the face
-    assert torch.equal(again.imprint(shown, face, face, mask, face_key()), pattern)
-    assert backend.under({"settling": 0}).imprint(shown, face, face, mask, face_key()) is None
+    assert torch.equal(again.write_watermark(shown, face, face, mask, face_key()), pattern)
+    assert backend.under({"settling": 0}).write_watermark(shown, face, face, mask, face_key()) is None
 
 
 def test_a_cleared_face_says_in_its_grain_what_it_does_not_show():
@@ -207,16 +211,16 @@ def test_a_cleared_face_says_in_its_grain_what_it_does_not_show():
     shown = plain.anonymize(face, mask, [key])
     inside = cleared.visible(mask).expand_as(face) == 1
     assert (shown - noisy)[inside].abs().mean() > 0.02
-    assert plain.imprint(shown, face, face, mask, key) is None and plain.corrections == 2
+    assert plain.write_watermark(shown, face, face, mask, key) is None and plain.corrections == 2
 
     finished = shown
     for _ in range(cleared.corrections):
-        pattern = cleared.imprint(finished, face, face, mask, key)
+        pattern = cleared.write_watermark(finished, face, face, mask, key)
         finished = finished + F.interpolate(pattern, size=4 * SIDE, mode="bilinear")
     cells = cleared.cells(mask)
-    meant = cleared.turn(model.read(face), cells, [key])
+    target = cleared.transform_latents(model.read(face), cells, [key])
     said = cleared._read(finished, cells) - model.read(finished)
-    unsaid = (meant - model.read(finished)) * cells
+    unsaid = (target - model.read(finished)) * cells
     sayable = cells & (unsaid.abs() < MOST)
     assert sayable.sum() > cells.sum()
     assert (said - unsaid)[sayable].abs().mean() < 0.1 * unsaid[sayable].abs().mean()
@@ -229,10 +233,11 @@ def test_faces_under_one_key_settle_each_on_its_own_latents():
     masks = torch.ones(2, 1, *faces.shape[2:])
     renders = backend.anonymize(faces, masks, [face_key()] * 2)
     both = [
-        backend.imprint(renders[i : i + 1], faces[i : i + 1], faces[i : i + 1], masks[:1], face_key()) for i in (0, 1)
+        backend.write_watermark(renders[i : i + 1], faces[i : i + 1], faces[i : i + 1], masks[:1], face_key())
+        for i in (0, 1)
     ]
     alone = Diffusion(random_model(), settings=backend.settings.__dict__)
-    assert torch.equal(both[1], alone.imprint(renders[1:], faces[1:], faces[1:], masks[:1], face_key()))
+    assert torch.equal(both[1], alone.write_watermark(renders[1:], faces[1:], faces[1:], masks[:1], face_key()))
     assert not torch.equal(both[0], both[1])
 
 
@@ -244,8 +249,8 @@ def test_a_narrowed_network_does_what_the_wide_one_does_nearly():
     mask = torch.ones(1, 1, *face.shape[2:])
     clean, cells = wide.model.encode(face), wide.cells(mask)
     for low, high in (
-        [backend.turn(clean, cells, [face_key()]) for backend in (narrow, wide)],
-        [backend.imprint(face, face, face, mask, face_key()) for backend in (narrow, wide)],
+        [backend.transform_latents(clean, cells, [face_key()]) for backend in (narrow, wide)],
+        [backend.write_watermark(face, face, face, mask, face_key()) for backend in (narrow, wide)],
     ):
         assert low.dtype == torch.float32
         assert 0 < (low - high).norm() < 0.1 * (high - clean if high.shape == clean.shape else high).norm()
@@ -262,17 +267,17 @@ def test_only_the_own_model_is_narrowed_and_only_where_that_is_faster(faster, au
 @pytest.mark.parametrize("transform", ["mix", "sign"])
 def test_the_authors_folder_runs(authors, transform):
     assert load_model(str(authors)).quantised
-    turn(authors, transform=transform)
+    transform_latents(authors, transform=transform)
     (authors / "hub").mkdir()
     moved = authors / "hub" / "ffhq-diffusers"
     moved.mkdir()
     for name in ("unet", "vqvae", "scheduler"):
         (authors / name).rename(moved / name)
-    turn(authors / "hub", transform=transform)
+    transform_latents(authors / "hub", transform=transform)
 
 
 def test_old_names_of_attention_and_pickled_files_load_alike(authors):
-    expected = turn(authors)
+    expected = transform_latents(authors)
     for name in ("unet", "vqvae"):
         file = authors / name / "diffusion_pytorch_model.safetensors"
         state = load_file(file)
@@ -285,20 +290,20 @@ def test_old_names_of_attention_and_pickled_files_load_alike(authors):
         assert old.keys() != state.keys() and renamed(old).keys() == state.keys()
         file.unlink()
         torch.save(old, file.with_suffix(".bin"))
-    assert torch.equal(turn(authors), expected)
+    assert torch.equal(transform_latents(authors), expected)
 
 
 def test_a_folder_without_configurations_is_taken_for_the_published_model(authors, monkeypatch):
-    expected = turn(authors)
+    expected = transform_latents(authors)
     monkeypatch.setattr(files, "FFHQ_UNET", UNET)
     monkeypatch.setattr(files, "FFHQ_AUTOENCODER", VQ)
     (authors / "unet" / "config.json").unlink()
     write_json(authors / "vqvae" / "config.json", {"_class_name": "VQModel", "ch": 128, "n_embed": 32})
-    assert torch.equal(turn(authors), expected)
+    assert torch.equal(transform_latents(authors), expected)
 
 
 def test_the_authors_files_of_the_weights_folder_load(authors, monkeypatch, tmp_path):
-    expected = turn(authors)
+    expected = transform_latents(authors)
     monkeypatch.setattr(files, "FFHQ_UNET", UNET)
     monkeypatch.setattr(files, "FFHQ_AUTOENCODER", VQ)
     monkeypatch.setenv("ANONFACE_CACHE", str(tmp_path / "cache"))
@@ -310,19 +315,19 @@ def test_the_authors_files_of_the_weights_folder_load(authors, monkeypatch, tmp_
     with pytest.raises(WeightsError, match="no sha256 is known"):
         load_model("signflip")
     weights.pull(["signflip-unet", "signflip-vqvae"], accept_unknown=True)
-    assert torch.equal(turn(Path("signflip")), expected)
+    assert torch.equal(transform_latents(Path("signflip")), expected)
 
 
 def test_the_controlnet_steers_where_the_folder_holds_one(authors):
-    plain = turn(authors)
+    plain = transform_latents(authors)
     torch.manual_seed(5)
     steered = SegmentationControlNet(load_model(str(authors)).unet, drawn(UNET, 7))
     (authors / "segmentation_masks").mkdir()
     torch.save(steered.state_dict(), authors / "segmentation_masks" / "controlnet_epoch_15.pth")
     model = load_model(str(authors))
     assert Diffusion(model).parameters()["control"] is True
-    assert not torch.equal(turn(authors), plain)
-    assert torch.equal(turn(authors, control=False), plain)
+    assert not torch.equal(transform_latents(authors), plain)
+    assert torch.equal(transform_latents(authors, control=False), plain)
     with pytest.raises(WeightsError, match="ControlNet"):
         Diffusion(random_model()).under({"control": True})
 
@@ -343,7 +348,7 @@ def test_stable_diffusion_runs_with_the_empty_prompt(stable, prediction):
     torch.manual_seed(3)
     encoder = CLIPText(CLIPTextParams(**TEXT)).eval()
     torch.testing.assert_close(model.prompt, encoder(torch.tensor([[4, 5, 0, 0, 0, 0, 0]])))
-    turn(stable)
+    transform_latents(stable)
 
 
 def test_kinds_of_prediction_agree_on_the_noise():

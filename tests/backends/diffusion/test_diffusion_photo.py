@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from tiny_diffusion import gaussian_model
 
-from anonface.backends import base
+from anonface.backends import registry
 from anonface.backends.diffusion.backend import Diffusion
 from anonface.crypto.keys import Key
 from anonface.errors import ContainerError
@@ -26,7 +26,7 @@ KEY, OTHER = (Key(bytes([i]) * 32) for i in (1, 2))
 def engine() -> Engine:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(
-            base.BACKENDS, "diffusion", lambda device, settings: Diffusion(gaussian_model(64), device, settings)
+            registry.BACKENDS, "diffusion", lambda device, settings: Diffusion(gaussian_model(64), device, settings)
         )
         return Engine("diffusion", "cpu", settings={"steps": 5, "iterations": 3})
 

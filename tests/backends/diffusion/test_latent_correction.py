@@ -1,4 +1,4 @@
-"""Settling: a finished face is corrected until it encodes to the latents that were meant."""
+"""Settling: a finished face is corrected until it encodes to the target latents."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def encoder() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 12, 4, 2, 1), nn.SiLU(), nn.Conv2d(12, 4, 4, 2, 1)).requires_grad_(False)
 
 
-def error(latents: Tensor, meant: Tensor) -> float:
-    return float((latents - meant).square().mean())
+def error(latents: Tensor, target: Tensor) -> float:
+    return float((latents - target).square().mean())
 
 
 def test_the_finished_face_encodes_to_what_was_meant_after_rounding():
     encode, rng = encoder(), torch.Generator().manual_seed(1)
     render = torch.rand(1, 3, SIDE, SIDE, generator=rng) * 1.6 - 0.8
-    meant = encode(render)
+    target = encode(render)
     shown = (render + 0.04 * torch.randn(render.shape, generator=rng)).clamp(-1, 1)  # what the photo made of it
-    pattern = settle(shown, torch.ones(1, 1, SIDE, SIDE), meant, encode, SettlingParams(side=SIDE))
+    pattern = settle(shown, torch.ones(1, 1, SIDE, SIDE), target, encode, SettlingParams(side=SIDE))
     finished = ((shown + pattern + 1) * 127.5).round() / 127.5 - 1
-    assert error(encode(finished), meant) < 0.05 * error(encode(shown), meant)
+    assert error(encode(finished), target) < 0.05 * error(encode(shown), target)
     assert pattern.abs().max() < 13 / 127.5
 
 

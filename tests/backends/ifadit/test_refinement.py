@@ -9,9 +9,9 @@ import torch.nn.functional as F
 
 from anonface.backends.ifadit import refinement as refinement
 from anonface.backends.ifadit.refinement import (
-    BARE,
+    EXPECTED_GAIN,
     EXPRESSIVE,
-    GAINED,
+    GLASSES_WEIGHT,
     SEX,
     ChoiceParams,
     Networks,
@@ -24,11 +24,11 @@ from anonface.backends.ifadit.refinement import (
     expression,
     in_mask,
     refine,
-    refined,
+    refine_best,
 )
 from anonface.faces import analysis
 from anonface.faces.align import BROWS
-from anonface.faces.analysis import Sight
+from anonface.faces.analysis import FaceAnalysis
 from anonface.models.ethnicity import Ethnicity
 from anonface.models.face_parser import CLASSES
 from anonface.models.identity import CONDITIONS
@@ -133,9 +133,9 @@ def plain_networks(parse) -> Networks:
         apparent=lambda faces: torch.zeros(len(faces), 2),
         ethnicity=Ethnicity(),
         generator=plain,
-        sketch=plain.synthesize,
+        draft=plain.synthesize,
         mapper=plain,
-        census=LatentAttributes(),
+        regressor=LatentAttributes(),
         inversion=InversionEncoder(),
         critic=RealismCritic(),
     )
@@ -158,7 +158,7 @@ UNLED = dict.fromkeys(
 
 
 def plain_scene(face, mask, networks, params) -> Scene:
-    return Scene(Sight(face, networks), mask, networks.generator.synthesize, params)
+    return Scene(FaceAnalysis(face, networks), mask, networks.generator.synthesize, params)
 
 
 def test_teeth_in_a_closed_mouth_count_as_gaze_does_though_no_landmark_moves(monkeypatch):
@@ -172,7 +172,7 @@ def test_teeth_in_a_closed_mouth_count_as_gaze_does_though_no_landmark_moves(mon
 
     def faults(**weights: float) -> list[float]:
         scene = plain_scene(face, mask, plain_networks(all_face), replace(nothing, **weights))
-        return [float(scene.misfit(shown, shown)) for shown in (face, as_bright, elsewhere, teeth)]
+        return [float(scene.fit_error(shown, shown)) for shown in (face, as_bright, elsewhere, teeth)]
 
     same, brighter, far, seen = faults()
     assert same < 1e-4 and brighter < 1e-3  # the light of the whole is no gaze
@@ -190,8 +190,8 @@ def test_what_a_choice_minds_beside_the_steps_is_added(monkeypatch, weight):
     scene = plain_scene(face, mask, plain_networks(all_face), replace(nothing, **{weight: 2.0}))
     bent = eyes_and_mouth() * torch.linspace(0.9, 1.1, 468)[:, None]
     monkeypatch.setattr(refinement, "mesh_in_crop", lambda network, faces: bent)
-    alone, more = (float(scene.misfit(face, face, choice)) for choice in (zero, replace(zero, **{weight: 4.0})))
-    assert 0 < alone == float(scene.misfit(face, face)) and more == pytest.approx(3 * alone)
+    alone, more = (float(scene.fit_error(face, face, choice)) for choice in (zero, replace(zero, **{weight: 4.0})))
+    assert 0 < alone == float(scene.fit_error(face, face)) and more == pytest.approx(3 * alone)
 
 
 def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
@@ -205,20 +205,20 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
         return F.normalize(F.pad(F.adaptive_avg_pool2d(faces, 12).flatten(1), (0, 16)), dim=1)
 
     networks = replace(plain_networks(parse), encoder=encode, recognizer=lambda faces, frames: encode(faces))
-    people = [torch.zeros(1, 17, 512) for _ in range(3)]
-    for w, square in zip(people, ([-0.9, -0.9, -0.9], [0.0, 0.0, 0.0], [0.9, -0.9, 0.0]), strict=True):
+    candidates = [torch.zeros(1, 17, 512) for _ in range(3)]
+    for w, square in zip(candidates, ([-0.9, -0.9, -0.9], [0.0, 0.0, 0.0], [0.9, -0.9, 0.0]), strict=True):
         w[0, 0, :3], w[0, 0, 3:6] = 0.2, torch.tensor(square)
     hues = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(5))
     face, mask = 0.4 * hues, torch.ones(1, 1, 64, 64)
-    alike = [people[0], people[1].clone(), people[1]]
+    alike = [candidates[0], candidates[1].clone(), candidates[1]]
     nothing = RefineParams(colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
-    nothing = replace(nothing, mended=False)
+    nothing = replace(nothing, occlusion_aware=False)
 
-    def best(people=people, layout=0.0, hues=0.0, nobody=(), **weights) -> int:
+    def best(candidates=candidates, layout=0.0, hues=0.0, neutral=(), **weights) -> int:
         scene = plain_scene(face, mask, networks, replace(nothing, layout=layout, hues=hues))
         zero = {field.name: 0 for field in fields(ChoiceParams)}
         choice = ChoiceParams(**(zero | weights))
-        return scene.ranked(people, nobody, networks.encoder(face), networks.mapper, choice)[0]
+        return scene.rank(candidates, neutral, networks.encoder(face), networks.mapper, choice)[0]
 
     assert best(near=1) == 0  # whoever looks least like the photo
     assert best(near=1, face=1000) == 2  # of those without hair
@@ -227,22 +227,25 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     assert best(alike, unlike=1) == 0 and best(alike, unlike=-1) in (1, 2)  # the one unlike the two others
     scene = plain_scene(face, mask, networks, nothing)
     only_near = ChoiceParams(**({field.name: 0 for field in fields(ChoiceParams)} | {"near": 1}))
-    order = scene.ranked(people, (), networks.encoder(face), networks.mapper, only_near)
-    alikes = [networks.encoder(scene.drawn(w)[1]) @ networks.encoder(face)[0] for w in people]
+    order = scene.rank(candidates, (), networks.encoder(face), networks.mapper, only_near)
+    alikes = [networks.encoder(scene.drawn(w)[1]) @ networks.encoder(face)[0] for w in candidates]
     assert order == sorted(range(3), key=alikes.__getitem__)  # whoever is too near, the nearer the more
     assert best(near=-1) == order[-1] != 0
     assert best(near=1, far=1) == best(near=-1, far=1) == 0  # all are far enough: the first
     assert best(seen=1) == 0 and best(seen=-1) != 0  # whom the recognizer knows best
     assert best(seen=1, stranger=1) == best(seen=-1, stranger=1) == 0
-    far = [people[1].clone(), people[1], people[1] + F.pad(torch.ones(1, 7, 512), (0, 0, 3, 7))]
+    far = [candidates[1].clone(), candidates[1], candidates[1] + F.pad(torch.ones(1, 7, 512), (0, 0, 3, 7))]
     far[0][0, 5] = -2
     assert best(far, odd=1) == 1 and best(far, odd=-1) == 2  # whose latents are the average's
     assert best(alike, apart=1) == 0 and best(alike, apart=-1) in (1, 2)
-    three = [people[0], people[1], people[2]]
+    three = [candidates[0], candidates[1], candidates[2]]
     for weight in ("unlike", "apart"):  # nobody is alike to the last, whoever else is there
         named = {weight: 1.0}
-        assert best(three, nobody=[people[2]], **named) == 0 and best(three[1:], nobody=[people[2]], **named) == 0
-        assert best(three, nobody=[people[2]], **{weight: -1.0}) == 2
+        assert (
+            best(three, neutral=[candidates[2]], **named) == 0
+            and best(three[1:], neutral=[candidates[2]], **named) == 0
+        )
+        assert best(three, neutral=[candidates[2]], **{weight: -1.0}) == 2
 
 
 def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_mend_him():
@@ -251,25 +254,27 @@ def test_whoever_looks_least_like_a_photo_to_the_critic_is_not_chosen_and_steps_
     taste = lambda faces, member: 10 * F.avg_pool2d(faces[:, 0], 4)  # noqa: E731  # who likes red
     nothing = RefineParams(colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
     zero = {field.name: 0 for field in fields(ChoiceParams)}
-    people = [torch.zeros(1, 17, 512) for _ in range(2)]
-    people[0][0, 0, 3], people[1][0, 0, 3] = -0.9, 0.2
+    candidates = [torch.zeros(1, 17, 512) for _ in range(2)]
+    candidates[0][0, 0, 3], candidates[1][0, 0, 3] = -0.9, 0.2
 
     def scene(params, critic) -> Scene:
-        return Scene(Sight(face, networks), mask, networks.generator.synthesize, params, critic)
+        return Scene(FaceAnalysis(face, networks), mask, networks.generator.synthesize, params, critic)
 
-    def best(critic, people=people, **weights: float) -> int:
+    def best(critic, candidates=candidates, **weights: float) -> int:
         choice = ChoiceParams(**(zero | weights))
-        return scene(nothing, critic).ranked(people, (), networks.encoder(face), networks.mapper, choice)[0]
+        return scene(nothing, critic).rank(candidates, (), networks.encoder(face), networks.mapper, choice)[0]
 
     assert best(taste, natural=1) == 1 and best(taste, natural=-1) == 0
     assert best(None, natural=1) == best(None, natural=-1) == 0
     odd = lambda faces, member: 10 * F.avg_pool2d((faces[:, 0] - 0.4).abs(), 4)  # noqa: E731  # who likes the photo least
-    assert best(odd, people[::-1], natural=1) == 1 and best(odd, people[::-1], natural=-1) == 0
+    assert best(odd, candidates[::-1], natural=1) == 1 and best(odd, candidates[::-1], natural=-1) == 0
     liked = scene(nothing, lambda faces, member: 100 - 10 * F.avg_pool2d(faces[:, 0], 4))
-    assert float(liked.artifice(face)) == float(liked.artifice(face - 0.1)) == 0  # as good as the photo is good enough
+    assert (
+        float(liked.realism_loss(face)) == float(liked.realism_loss(face - 0.1)) == 0
+    )  # as good as the photo is good enough
     params = replace(nothing, steps=3, face=0, natural=0, **UNLED)
     at_rest, led = (
-        scene(one, taste).drawn(refine(people[1], torch.zeros(1, 448), scene(one, taste), networks.mapper))[0]
+        scene(one, taste).drawn(refine(candidates[1], torch.zeros(1, 448), scene(one, taste), networks.mapper))[0]
         for one in (params, replace(params, natural=1))
     )
     assert float(led[:, 0].mean()) > float(at_rest[:, 0].mean()) + 0.01
@@ -279,18 +284,18 @@ def test_steps_ask_the_critic_s_members_in_turn():
     networks, asked = plain_networks(all_face), []
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
 
-    def opinion(faces, member):
+    def realism(faces, member):
         asked.append(member)
         return faces[:, 0] if member == 0 else -faces[:, 0]
 
     params = RefineParams(steps=8, natural=1, **UNLED)
-    scene = Scene(Sight(face, networks), mask, networks.generator.synthesize, params, opinion)
-    begun = len(asked)
+    scene = Scene(FaceAnalysis(face, networks), mask, networks.generator.synthesize, params, realism)
+    initial = len(asked)
     refine(torch.zeros(1, 17, 512), torch.zeros(1, 448), scene, networks.mapper)
-    assert asked[begun:] == [0, 1, 0, 1]
+    assert asked[initial:] == [0, 1, 0, 1]
     darker = face - 0.1
-    assert float(scene.artifice(darker, 0)) == pytest.approx(0.1, abs=1e-5)
-    assert float(scene.artifice(darker, 1)) == 0
+    assert float(scene.realism_loss(darker, 0)) == pytest.approx(0.1, abs=1e-5)
+    assert float(scene.realism_loss(darker, 1)) == 0
 
 
 def test_what_the_photo_keeps_is_neither_asked_nor_seen():
@@ -302,7 +307,7 @@ def test_what_the_photo_keeps_is_neither_asked_nor_seen():
     networks = plain_networks(parse)
     face, mask = torch.full((1, 3, 64, 64), 0.4), torch.ones(1, 1, 64, 64)
     seen, surprise, _ = plain_scene(face, mask, networks, RefineParams()).seen(-face)
-    whole, more, _ = plain_scene(face, mask, networks, RefineParams(mended=False)).seen(-face)
+    whole, more, _ = plain_scene(face, mask, networks, RefineParams(occlusion_aware=False)).seen(-face)
     assert torch.equal(whole, mask) and float(seen.mean()) < 0.95 and float(surprise) < float(more)
     hair = plain_scene(-face, mask, networks, RefineParams())
     assert torch.equal(hair.seen(-face)[0], mask) and float(hair.seen(face)[0].mean()) < 0.95
@@ -316,16 +321,16 @@ def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_the
         return logits
 
     networks, mask = plain_networks(parse), torch.ones(1, 1, 64, 64)
-    bare, people = torch.full((1, 3, 64, 64), 0.4), [torch.zeros(1, 17, 512) for _ in range(2)]
-    people[0][0, 0, 3], people[1][0, 0, 3] = -0.9, 0.2
+    bare, candidates = torch.full((1, 3, 64, 64), 0.4), [torch.zeros(1, 17, 512) for _ in range(2)]
+    candidates[0][0, 0, 3], candidates[1][0, 0, 3] = -0.9, 0.2
     nothing = RefineParams(steps=3, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
-    nothing = replace(nothing, mended=False, face=0, natural=0, **UNLED)
+    nothing = replace(nothing, occlusion_aware=False, face=0, natural=0, **UNLED)
     zero = {field.name: 0 for field in fields(ChoiceParams)}
 
     def best(face, weight) -> int:
         choice = ChoiceParams(**(zero | {"glasses": weight}))
         scene = plain_scene(face, mask, networks, nothing)
-        return scene.ranked(people, (), networks.encoder(face), networks.mapper, choice)[0]
+        return scene.rank(candidates, (), networks.encoder(face), networks.mapper, choice)[0]
 
     assert best(bare, 1) == 1 and best(bare, -1) == 0
     assert best(-bare * 9, 1) == best(-bare * 9, -1) == 0  # whose photo wears them anyway: the first
@@ -333,17 +338,20 @@ def test_whoever_wears_glasses_that_nobody_wore_is_not_chosen_and_steps_take_the
     def worn(weight) -> float:
         """How much of glasses there is after steps."""
         scene = plain_scene(bare, mask, networks, replace(nothing, glasses=weight))
-        w = refine(people[0], torch.zeros(1, 448), scene, networks.mapper)
+        w = refine(candidates[0], torch.zeros(1, 448), scene, networks.mapper)
         return float(scene.seen(scene.drawn(w)[1])[2])
 
     assert worn(30) < worn(0) - 0.001
 
     def told(photo) -> float:
         """How little the first is like a photo, to the verdict."""
-        return plain_scene(photo, mask, networks, nothing).verdict(people[0])[1]
+        return plain_scene(photo, mask, networks, nothing).outcome(candidates[0])[1]
 
     scene = plain_scene(bare, mask, networks, nothing)
-    assert told(bare) == pytest.approx(BARE * float(scene.seen(scene.drawn(people[0])[1])[2])) and told(bare) > 1
+    assert (
+        told(bare) == pytest.approx(GLASSES_WEIGHT * float(scene.seen(scene.drawn(candidates[0])[1])[2]))
+        and told(bare) > 1
+    )
     assert told(-bare * 9) == 0
 
 
@@ -355,15 +363,15 @@ def test_whose_hair_hangs_over_features_that_show_is_not_chosen():
         return logits
 
     networks, mask = plain_networks(parse), torch.ones(1, 1, 64, 64)
-    bare, people = torch.full((1, 3, 64, 64), 0.4), [torch.full((1, 17, 512), 0.4) for _ in range(2)]
-    people[0][0, 0, 3:6], people[1][0, 0, 3:6] = -0.9, 0.2
+    bare, candidates = torch.full((1, 3, 64, 64), 0.4), [torch.full((1, 17, 512), 0.4) for _ in range(2)]
+    candidates[0][0, 0, 3:6], candidates[1][0, 0, 3:6] = -0.9, 0.2
     choice = ChoiceParams(**({field.name: 0 for field in fields(ChoiceParams)} | {"fringe": 1}))
 
     def best(face, skin) -> int:
         scene = plain_scene(face, mask, networks, RefineParams())
         scene.skin = torch.full_like(scene.skin, skin)
-        scene.misfit = lambda *_: torch.zeros(())
-        return scene.ranked(people, (), networks.encoder(face), networks.mapper, choice)[0]
+        scene.fit_error = lambda *_: torch.zeros(())
+        return scene.rank(candidates, (), networks.encoder(face), networks.mapper, choice)[0]
 
     assert best(bare, 0) == 1
     assert best(bare, 1) == 0  # over skin it gives way: the first
@@ -383,8 +391,8 @@ def test_whoever_looks_of_another_sex_or_age_is_not_chosen():
             encoder=lambda faces: F.normalize(F.pad(torch.ones(len(faces), 442), (6, 0)), dim=1),  # of neither sex
             apparent=lambda faces: torch.tensor([next(said) for _ in faces]),
         )
-        scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
-        return scene.ranked(people, (), networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))[0]
+        scene, candidates = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(looks)
+        return scene.rank(candidates, (), networks.encoder(face), networks.mapper, ChoiceParams(**(zero | weights)))[0]
 
     assert best((1, 40), (-1, 40), sex=1) == 1
     assert best((-3, 40), (-5, 40), sex=1) == best((-5, 40), (-3, 40), sex=1) == 0  # nobody doubts either
@@ -406,9 +414,9 @@ def test_whoever_seems_to_be_from_farther_east_than_the_photo_is_not_chosen():
             return torch.tensor([photo] if len(codes) == 1 else seem)
 
         networks = replace(plain_networks(all_face), ethnicity=seen)
-        scene, people = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(seem)
+        scene, candidates = plain_scene(face, mask, networks, nothing), [torch.zeros(1, 17, 512)] * len(seem)
         choice = ChoiceParams(**(zero | {"ethnicity": weight}))
-        return scene.ranked(people, (), networks.encoder(face), networks.mapper, choice)[0]
+        return scene.rank(candidates, (), networks.encoder(face), networks.mapper, choice)[0]
 
     assert best(2, 1) == 1 and best(2, 1, weight=-1) == 0
     assert best(-0.6, -3) == best(-0.6, -3, weight=-1) == 0  # near enough; and whoever seems so less
@@ -418,7 +426,7 @@ def test_whoever_seems_to_be_from_farther_east_than_the_photo_is_not_chosen():
 def test_steps_make_somebody_of_the_photo_s_sex_and_age():
     networks, mask = plain_networks(all_face), torch.ones(1, 1, 64, 64)
     nothing = RefineParams(steps=9, colour=0, landmarks=0, expression=0, gaze=0, forehead=0, layout=0, hues=0)
-    nothing = replace(nothing, mended=False, face=0, glasses=0, natural=0, stay=0, **UNLED)
+    nothing = replace(nothing, occlusion_aware=False, face=0, glasses=0, natural=0, stay=0, **UNLED)
     lighter = torch.zeros(1, 17, 512)
     lighter[0, 0, 3:6] = 0.4
 
@@ -442,12 +450,12 @@ def test_steps_make_somebody_of_the_photo_s_sex_and_age():
 def test_who_is_chosen_does_not_depend_on_how_many_are_looked_at_at_once(monkeypatch):
     networks = replace(plain_networks(all_face), recognizer=see, encoder=read)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
-    people = list(torch.randn(9, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
+    candidates = list(torch.randn(9, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
     chosen, left = [], []
     for at_once in (1, 4, 9):
-        monkeypatch.setattr("anonface.backends.ifadit.refinement.AT_ONCE", at_once)
+        monkeypatch.setattr("anonface.backends.ifadit.refinement.BATCH", at_once)
         scene = plain_scene(face, mask, networks, RefineParams())
-        chosen.append(scene.ranked(people[:8], people[8:], networks.encoder(face), networks.mapper))
+        chosen.append(scene.rank(candidates[:8], candidates[8:], networks.encoder(face), networks.mapper))
         left.append(scene.left)
     assert chosen[0] == chosen[1] == chosen[2] != sorted(chosen[0]) == list(range(8))
     assert torch.allclose(left[0], left[1], atol=1e-6) and torch.allclose(left[0], left[2], atol=1e-6)
@@ -456,26 +464,26 @@ def test_who_is_chosen_does_not_depend_on_how_many_are_looked_at_at_once(monkeyp
 def test_the_next_one_takes_a_turn_where_a_face_comes_out_too_like_or_too_little_like_a_photo(monkeypatch):
     networks = plain_networks(all_face)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
-    people = list(torch.randn(5, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
+    candidates = list(torch.randn(5, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
     order, code = [3, 0, 4, 1, 2], networks.encoder(face)
-    alone = RefineParams(steps=0, turns=3, enough=0.2, passable=4)
+    alone = RefineParams(steps=0, tries=3, enough=0.2, passable=4)
 
     def shown(*verdicts: tuple[float, float], hopes: dict[int, tuple[float, float]] | None = None, **how: float) -> int:
         """Who is shown where the first in order come out so like the original, and so little like a photo, and nothing
         is to be expected of them that is not among ``hopes``."""
         scene, told = plain_scene(face, mask, networks, replace(alone, **how)), iter(verdicts)
-        monkeypatch.setattr(scene, "verdict", lambda w: next(told))
+        monkeypatch.setattr(scene, "outcome", lambda w: next(told))
         monkeypatch.setattr(scene, "expected", lambda one: (hopes or {}).get(one, (-1.0, -9.0)))
-        scene.ranked(people, (), code, networks.mapper)
-        w = refined(people, order, code, scene, networks.mapper)
+        scene.rank(candidates, (), code, networks.mapper)
+        w = refine_best(candidates, order, code, scene, networks.mapper)
         assert next(told, None) is None  # nobody is refined in vain
-        return next(i for i, one in enumerate(people) if torch.equal(one, w))
+        return next(i for i, one in enumerate(candidates) if torch.equal(one, w))
 
     assert shown((0.1, 3)) == 3 and shown((0.3, 0), (0.1, 0)) == 0 and shown((0, 5), (0, 3)) == 0
     assert shown((0.5, 0), (0.3, 0), (0.4, 0)) == 0 and shown((0.5, 0), (0.4, 0), (0.3, 0)) == 4
     assert shown((0.1, 9), (0.1, 5), (0.1, 7)) == 0 and shown((0.4, 9), (0.4, 9), (0.4, 9)) == 3
     assert shown((0.3, 0), (0.1, 9), (0.1, 20)) == 0  # a tenth of the cosine is worth ten nats
-    assert shown((0.5, 9), turns=1) == 3
+    assert shown((0.5, 9), tries=1) == 3
     bent, alike = (0.0, 9.0), (0.3, 0.0)
     assert shown((0, 5), (0, 0), hopes={0: bent}) == 4 and shown((0, 5), hopes=dict.fromkeys(range(5), bent)) == 3
     assert shown((0, 5), (0, 0), hopes={0: alike, 4: alike}) == 1
@@ -485,28 +493,28 @@ def test_the_next_one_takes_a_turn_where_a_face_comes_out_too_like_or_too_little
 def test_what_is_to_be_expected_of_somebody_is_the_verdict_before_any_step_less_what_steps_gain():
     networks = plain_networks(all_face)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
-    people = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
+    candidates = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
     taste = lambda faces, member: 10 * F.avg_pool2d(faces[:, 0] - 0.2, 4).abs().neg()  # noqa: E731  # who likes the photo
     params = RefineParams()
-    scene = Scene(Sight(face, networks), mask, networks.generator.synthesize, params, taste)
-    scene.ranked(people, (), networks.encoder(face), networks.mapper)
-    for i, w in enumerate(people):
-        gained = np.subtract(scene.verdict(w), scene.expected(i))
-        assert gained == pytest.approx(GAINED, abs=1e-4)
-    assert len({scene.expected(i) for i in range(3)}) == 3 and scene.begun[0][1] > 0
+    scene = Scene(FaceAnalysis(face, networks), mask, networks.generator.synthesize, params, taste)
+    scene.rank(candidates, (), networks.encoder(face), networks.mapper)
+    for i, w in enumerate(candidates):
+        gained = np.subtract(scene.outcome(w), scene.expected(i))
+        assert gained == pytest.approx(EXPECTED_GAIN, abs=1e-4)
+    assert len({scene.expected(i) for i in range(3)}) == 3 and scene.initial[0][1] > 0
 
 
 def test_a_verdict_is_of_a_face_as_it_will_be_seen():
     networks = plain_networks(all_face)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
     mask[..., 32:] = 0
-    people = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
-    scene = plain_scene(face, mask, networks, RefineParams(mended=False))
-    shown = torch.cat([scene.drawn(people[0])[1][..., :32], face[..., 32:]], dim=3)
+    candidates = list(torch.randn(3, 1, 17, 512, generator=torch.Generator().manual_seed(5)))
+    scene = plain_scene(face, mask, networks, RefineParams(occlusion_aware=False))
+    shown = torch.cat([scene.drawn(candidates[0])[1][..., :32], face[..., 32:]], dim=3)
     alike = float(F.cosine_similarity(networks.encoder(shown), networks.encoder(face)))
-    assert scene.verdict(people[0]) == pytest.approx((alike, float(scene.artifice(shown))), abs=1e-5)
-    scene.ranked(people, (), networks.encoder(face), networks.mapper)
-    assert scene.verdict(people[0])[0] == pytest.approx(alike, abs=1e-5)  # whatever all share
+    assert scene.outcome(candidates[0]) == pytest.approx((alike, float(scene.realism_loss(shown))), abs=1e-5)
+    scene.rank(candidates, (), networks.encoder(face), networks.mapper)
+    assert scene.outcome(candidates[0])[0] == pytest.approx(alike, abs=1e-5)  # whatever all share
 
 
 def test_sex_counts_more_than_tone():
@@ -542,31 +550,31 @@ def test_the_first_components_of_a_latent_alone_move():
 def test_a_chosen_face_stays_what_tells_it_from_the_others():
     networks = replace(plain_networks(all_face), recognizer=see, encoder=read)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
-    people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
-    people[0][0, 0, 3], people[1][0, 0, 4] = 0.5, 0.5
+    candidates = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
+    candidates[0][0, 0, 3], candidates[1][0, 0, 4] = 0.5, 0.5
     alone = RefineParams(steps=5, rising=1, **UNLED)
 
     def own(**how) -> tuple[float, float]:
         """How much of the chosen one's own the recognizer sees in the end, and the code says."""
         scene = plain_scene(face, mask, networks, replace(alone, **how))
-        chosen = scene.ranked(people, (), networks.encoder(face), networks.mapper)[0]
-        scene.take(chosen)
-        w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
-        assert scene.itself is not None and scene.person is not None
+        chosen = scene.rank(candidates, (), networks.encoder(face), networks.mapper)[0]
+        scene.choose(chosen)
+        w = refine(candidates[chosen], networks.encoder(face), scene, networks.mapper)
+        assert scene.own_embedding is not None and scene.own_code is not None
         shown = scene.drawn(w)[1]
-        seen = F.cosine_similarity(networks.recognizer(shown, scene.sight.frames), scene.itself)
-        return float(seen), float(F.cosine_similarity(read(shown), scene.person))
+        seen = F.cosine_similarity(networks.recognizer(shown, scene.analysis.frames), scene.own_embedding)
+        return float(seen), float(F.cosine_similarity(read(shown), scene.own_code))
 
     idle = own()
-    assert own(itself=50)[0] > idle[0] + 0.01
-    assert own(person=50)[1] > idle[1] + 0.01
+    assert own(own_embedding=50)[0] > idle[0] + 0.01
+    assert own(own_code=50)[1] > idle[1] + 0.01
 
 
 def test_a_face_leaves_the_original_and_what_all_have_in_common_each_at_its_own_weight():
     networks = replace(plain_networks(all_face), recognizer=see, encoder=read)
     face, mask = torch.full((1, 3, 64, 64), 0.2), torch.ones(1, 1, 64, 64)
-    people = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
-    people[0][0, 0, 3], people[1][0, 0, 4] = 0.5, 0.5
+    candidates = [torch.zeros(1, 17, 512), torch.zeros(1, 17, 512)]
+    candidates[0][0, 0, 3], candidates[1][0, 0, 4] = 0.5, 0.5
     nothing = dict.fromkeys(
         ("colour", "landmarks", "expression", "gaze", "forehead", "layout", "hues", "face", "stay"), 0
     )
@@ -576,11 +584,11 @@ def test_a_face_leaves_the_original_and_what_all_have_in_common_each_at_its_own_
     def alike(**how) -> list[float]:
         """To the original and to all who were tried, in the recognizer's eyes and by codes, in the end."""
         scene = plain_scene(face, mask, networks, replace(alone, **how))
-        chosen = scene.ranked(people, (), networks.encoder(face), networks.mapper)[0]
-        scene.take(chosen)
-        w = refine(people[chosen], networks.encoder(face), scene, networks.mapper)
+        chosen = scene.rank(candidates, (), networks.encoder(face), networks.mapper)[0]
+        scene.choose(chosen)
+        w = refine(candidates[chosen], networks.encoder(face), scene, networks.mapper)
         shown = scene.drawn(w)[1]
-        seen = F.cosine_similarity(networks.recognizer(shown, scene.sight.frames), scene.known)
+        seen = F.cosine_similarity(networks.recognizer(shown, scene.analysis.frames), scene.known)
         return [*seen.tolist(), *F.cosine_similarity(read(shown), scene.left).tolist()]
 
     idle, shunned, common = alike(), alike(shunned=50), alike(common=50)

@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from tiny_editing import cell_faces, lossless
 
 from anonface import weights
-from anonface.backends import base
-from anonface.backends.base import build
+from anonface.backends import registry
 from anonface.backends.generator import load_mapping
 from anonface.backends.ifadit.refinement import Scene
-from anonface.backends.latent_editing.backend import EDITORS, ENCODER, TRIED, key_vectors
+from anonface.backends.latent_editing.backend import CANDIDATES, EDITORS, ENCODER, key_vectors
+from anonface.backends.registry import build
 from anonface.crypto.keys import FaceKey, Key
 from anonface.errors import UsageError, WeightsError
 from anonface.faces import align
@@ -81,15 +81,15 @@ def test_every_level_and_backend_has_its_own_vector_by_the_labelled_derivation()
             unit = torch.from_numpy(stream / 127.5 - 1)[None].float()
             torch.testing.assert_close(vector, mapping(unit)[0], atol=1e-5, rtol=1e-4)
         others = [key_vectors(face_key(*other), mapping) for other in (("hford",), ("dbaf", 2))]
-    together = torch.cat([vectors, *others])
-    apart = torch.cdist(together, together) + 1e3 * torch.eye(9)
-    assert apart.min() > 0.2 * together.norm(dim=1).mean()
+    batched = torch.cat([vectors, *others])
+    apart = torch.cdist(batched, batched) + 1e3 * torch.eye(9)
+    assert apart.min() > 0.2 * batched.norm(dim=1).mean()
 
 
 def test_a_photo_goes_through_the_pipeline_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from skimage.data import astronaut  # a public-domain portrait (Eileen Collins, NASA)
 
-    monkeypatch.setitem(base.BACKENDS, "hford", lambda device, settings: lossless("hford"))
+    monkeypatch.setitem(registry.BACKENDS, "hford", lambda device, settings: lossless("hford"))
     engine, photo = Engine("hford", "cpu"), np.ascontiguousarray(astronaut())
     made = engine.anonymize(photo, Key(bytes(32)), consistent=True)  # no fresh salt: the same picture every time
     header = decode(encode(made.header))
@@ -122,11 +122,11 @@ def test_the_shipped_networks_make_somebody_else_and_lead_back(name: str) -> Non
 def test_a_key_stands_for_several_people_of_whom_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     backend, tried = build("hford", CPU), []
 
-    def ranked(scene: Scene, people: list[torch.Tensor], *rest: object) -> list[int]:
-        tried.append(torch.cat(people))
+    def rank(scene: Scene, candidates: list[torch.Tensor], *rest: object) -> list[int]:
+        tried.append(torch.cat(candidates))
         return [len(tried) % 2]
 
-    monkeypatch.setattr(Scene, "ranked", ranked)
+    monkeypatch.setattr(Scene, "rank", rank)
     z = torch.randn(1, 512, generator=torch.Generator().manual_seed(4))
     with torch.inference_mode():
         face = backend.networks.generator.synthesize(backend.mapping(z)[:, None], 256).clamp(-1, 1).clone()
@@ -136,22 +136,22 @@ def test_a_key_stands_for_several_people_of_whom_one_is_chosen(monkeypatch: pyte
     assert torch.equal(*tried) and not torch.allclose(first, second, atol=0.05)
     backend.anonymize(face, mask, [face_key("hford", 2)])
     everybody = torch.cat(tried[1:])[:, 4]
-    assert len(everybody) == 2 * TRIED.tried
+    assert len(everybody) == 2 * CANDIDATES.tried
     assert float((torch.cdist(everybody, everybody) + 1e3 * torch.eye(len(everybody))).min()) > 0.1
 
 
 def test_the_key_shapes_a_new_face(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, key, said = build("hford", CPU), face_key("hford"), []
+    backend, key, message = build("hford", CPU), face_key("hford"), []
     z = torch.randn(1, 512, generator=torch.Generator().manual_seed(4))
     with torch.inference_mode():
         face = backend.networks.generator.synthesize(backend.mapping(z)[:, None], 256).clamp(-1, 1).clone()
     mask = torch.zeros(1, 1, 256, 256)
     mask[:, :, 90:210, 70:186] = 1
     bent = backend.anonymize(face, mask, [key])
-    unshaped = lambda render, mesh, key, amount: said.append(key) or render  # noqa: E731
-    monkeypatch.setattr("anonface.faces.occlusion.shaped", unshaped)
+    unshaped = lambda render, mesh, key, amount: message.append(key) or render  # noqa: E731
+    monkeypatch.setattr("anonface.faces.occlusion.warp_shape", unshaped)
     plain = backend.anonymize(face, mask, [key])
-    assert said == [key]
+    assert message == [key]
     assert 0.005 < float(((bent - plain) * mask).abs().mean() / mask.mean()) < 0.2
 
 
@@ -171,7 +171,7 @@ def test_what_lies_beyond_the_mask_is_not_drawn_and_what_is_seen_is_the_same() -
 def _identity(engine: Engine, pixels: np.ndarray, quad: object) -> torch.Tensor:
     crop = align.crop(pixels, np.asarray(quad, np.float32), 256)
     with torch.inference_mode():
-        return engine.backend.looks(torch.from_numpy(crop).permute(2, 0, 1)[None] / 127.5 - 1)[0]
+        return engine.backend.encoder(torch.from_numpy(crop).permute(2, 0, 1)[None] / 127.5 - 1)[0]
 
 
 def test_there_is_nothing_to_set() -> None:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends.base import build
 from anonface.backends.official.dbaf import ENTRIES, LEVELS, OfficialDBAFBackend
+from anonface.backends.registry import build
 from anonface.crypto.keys import FaceKey, Key
 from anonface.errors import UsageError, WeightsError
 from anonface.models.dbaf_official import DisentanglerParams, OfficialDBAF, OfficialDBAFParams
@@ -46,9 +46,9 @@ def pictures(count: int) -> tuple[Tensor, Tensor]:
 def test_no_face_sees_its_companions(networks: OfficialDBAF, direction: str) -> None:
     faces, masks = pictures(2)
     run = getattr(OfficialDBAFBackend(networks), direction)
-    together = run(faces, masks, keys(2))
+    batched = run(faces, masks, keys(2))
     singles = [run(faces[i : i + 1], masks[i : i + 1], keys(2)[i : i + 1]) for i in range(2)]
-    assert torch.equal(together, torch.cat(singles)) and together.abs().max() <= 1
+    assert torch.equal(batched, torch.cat(singles)) and batched.abs().max() <= 1
     with torch.no_grad():  # the networks themselves would let it
         codes = torch.randn(2, 14, 16)
         assert not torch.allclose(networks.disentangler(codes)[:1], networks.disentangler(codes[:1]), atol=1e-3)

@@ -71,12 +71,12 @@ def test_every_face_has_its_own_key_whatever_its_companions(networks: OfficialIF
     faces, masks = faces_and_masks(2)
     faces[1] = faces[0]
     keys = [Stream("a"), Stream("b")]
-    together = run(faces, masks, keys)
-    assert together.shape == faces.shape and together.min() >= -1 and together.max() <= 1
-    assert not torch.allclose(together[0], together[1])
+    batched = run(faces, masks, keys)
+    assert batched.shape == faces.shape and batched.min() >= -1 and batched.max() <= 1
+    assert not torch.allclose(batched[0], batched[1])
     for i in range(2):
         alone = run(faces[i : i + 1], masks[i : i + 1], [keys[i]])
-        torch.testing.assert_close(alone[0], together[i], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(alone[0], batched[i], atol=1e-4, rtol=1e-4)
 
 
 def test_the_steps_are_those_of_the_networks(networks: OfficialIFADIT) -> None:
