@@ -53,3 +53,11 @@ def anonface(capfd):
         return code, said.out, said.err
 
     return run
+
+
+@pytest.fixture
+def unsearched(monkeypatch):
+    """No photo is searched for a watermark that was moved: without one that takes seconds, and has tests of its own."""
+    from anonface.watermark import channel
+
+    monkeypatch.setattr(channel, "SURE", 1.0)

@@ -17,15 +17,11 @@ from anonface.faces.detect import build_detector
 from anonface.pipeline import Engine, _face_in, choose_device
 from anonface.record import sealing
 from anonface.record.anf1 import Header, Seal, decode, encode
-from anonface.watermark import channel
 
 KEY, OTHER = (Key(bytes([i]) * 32) for i in (1, 2))
 
 
-@pytest.fixture(autouse=True)
-def square_as_it_is(monkeypatch):
-    """An unmarked photo is searched for a moved watermark for seconds; that search has its own tests."""
-    monkeypatch.setattr(channel, "SURE", 1.0)
+pytestmark = pytest.mark.usefixtures("unsearched")
 
 
 @pytest.fixture(scope="module")

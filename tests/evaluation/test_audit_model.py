@@ -11,7 +11,6 @@ from anonface.evaluation.audit.model import Model
 from anonface.faces import align
 from anonface.models.identity import KEPT
 from anonface.pipeline import Engine
-from anonface.watermark import channel
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +18,7 @@ def engine():
     return Engine(device="cpu", refine=3)
 
 
-@pytest.fixture(autouse=True)
-def square_as_it_is(monkeypatch):
-    """An unmarked photo is searched for a moved watermark for seconds; that search has its own tests."""
-    monkeypatch.setattr(channel, "SURE", 1.0)
+pytestmark = pytest.mark.usefixtures("unsearched")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from anonface.evaluation.identity_ablation import ablations, without_identity
 from anonface.evaluation.measurements import NO_CODE, NO_IDENTITY
 from anonface.models.identity import KEPT
 from anonface.pipeline import Engine
-from anonface.watermark import channel
 
 
 @pytest.fixture(scope="module")
@@ -16,10 +15,7 @@ def engine():
     return Engine(device="cpu", refine=0)
 
 
-@pytest.fixture(autouse=True)
-def square_as_it_is(monkeypatch):
-    """An unmarked photo is searched for a moved watermark for seconds; that search has its own tests."""
-    monkeypatch.setattr(channel, "SURE", 1.0)
+pytestmark = pytest.mark.usefixtures("unsearched")
 
 
 def test_without_identity_no_key_matters(engine):

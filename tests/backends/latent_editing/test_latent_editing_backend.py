@@ -29,6 +29,8 @@ from anonface.record.anf1 import decode, encode
 CPU = torch.device("cpu")
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
+pytestmark = pytest.mark.usefixtures("unsearched")
+
 
 def face_key(name: str, master: int = 1) -> FaceKey:
     return Key(bytes([master]) * 32).face(bytes(16), name, 0)
