@@ -94,3 +94,23 @@ def test_a_run_is_resumed(version, anonface, room):
     photos = json.loads(out)["photos"]
     assert [(photo["resumed"], photo["state"]) for photo in photos] == [(True, "done"), (False, "done")]
     assert not journal.exists()
+
+
+def test_an_option_that_an_earlier_version_did_not_have(version, anonface, key, room):
+    """A journal without it is resumed while the option has its default."""
+    Path("album").mkdir()
+    for name in ("first.png", "second.png"):
+        Image.open(ORIGINAL).save(f"album/{name}")
+    Path("album/third.png").write_text("not a photo")
+    args = ("anonymize", "album", "-o", "out", "--key-file", key)
+    assert anonface(*args)[0] == 3
+    (journal,) = Path("out").glob(".*.journal")
+    terms, *entries = journal.read_text().splitlines()
+    settings = json.loads(terms)["terms"]["settings"]
+    for name in ("keep_metadata", "backend"):
+        del settings[name]
+    new = json.dumps({"terms": {**json.loads(terms)["terms"], "settings": settings}})
+    journal.write_text("\n".join([new, *entries, ""]))
+    assert anonface(*args, "--resume", "--keep-metadata")[0] == 2
+    code, out, _ = anonface(*args, "--resume", "--json")
+    assert code == 3 and [photo["resumed"] for photo in json.loads(out)["photos"]] == [True, True, False]

@@ -1,4 +1,4 @@
-"""What colours the numbers of a file are: said by a profile, by code points, by chromaticities, or by EXIF alone.
+"""The colour space of a file, given by a profile, by code points, by chromaticities, or by EXIF.
 
 Colours other than sRGB stay as they are, under a profile that says them; what no profile of primaries and a curve can
 say becomes sRGB, or is refused.
@@ -174,8 +174,8 @@ def _by_codes(primaries: int, transfer: int, grey: bool, label: str) -> Colours:
     if transfer == UNSPECIFIED:
         transfer = 13
     if primaries not in PRIMARIES or transfer not in (*SRGB_CURVES, *VIDEO_CURVES, *GAMMAS):
-        said = f"primaries {primaries}, transfer {transfer}"
-        return Colours(None, (f"its colours ({said}) are not known here and were taken for sRGB",))
+        named = f"primaries {primaries}, transfer {transfer}"
+        return Colours(None, (f"its colours ({named}) are unknown and were treated as sRGB",))
     notes = ("its video transfer curve was taken for that of sRGB",) if transfer in VIDEO_CURVES else ()
     name, space = PRIMARIES[primaries]
     icc, more = _written(replace(space, gamma=GAMMAS.get(transfer)), name, grey)
@@ -192,14 +192,14 @@ def _written(space: Space, name: str, grey: bool = False) -> Colours:
 
 def _of_png(image: Image, grey: bool) -> Colours:
     """What cHRM and gAMA say."""
-    said = image.info.get("gamma", SRGB_GAMMA)
+    gamma = image.info.get("gamma", SRGB_GAMMA)
     points = image.info.get("chromaticity")
     white, *primaries = zip(points[::2], points[1::2], strict=True) if points else (D65, *SRGB_PRIMARIES)
     found = _measured(white, primaries, None, grey)
-    usual = abs(said - SRGB_GAMMA) <= NEAR_GAMMA  # which PNG says for sRGB, too
-    if said <= 0 or "gamma" not in image.info or (usual and found == Colours(None)):
+    usual = abs(gamma - SRGB_GAMMA) <= NEAR_GAMMA  # PNG gives this for sRGB too
+    if gamma <= 0 or "gamma" not in image.info or (usual and found == Colours(None)):
         return found
-    return _measured(white, primaries, 1 / said, grey)
+    return _measured(white, primaries, 1 / gamma, grey)
 
 
 def _of_tiff(tags: Mapping[int, Any]) -> Colours | None:

@@ -102,8 +102,8 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
     by_xmp = by_xmp if by_xmp > 1 else _take_xmp(image)  # PNG may hold it behind the picture
     exif = _exif(image)
     deep = depth.read(image, data, page, label)
-    said = exif.get(ORIENTATION, 1)  # none of a TIFF that Pillow has turned
-    orientation = said if said in range(1, 9) else 1
+    value = exif.get(ORIENTATION, 1)  # Pillow removes it from a TIFF that it has turned
+    orientation = value if value in range(1, 9) else 1
     if by_xmp > 1 and orientation == 1 == (page.one(ORIENTATION, 1) if page else 1):
         notes.append(f"its XMP alone asks for orientation {by_xmp}, which browsers ignore; it was not turned")
     icc, said_of_colours = colour.of_file(image, data, exif, label)

@@ -97,7 +97,7 @@ def size_of(content: Content) -> int:
 
 @lru_cache(maxsize=256)
 def check_folder(folder: Path) -> None:
-    """Refuse a folder in which no file can be made, by making one and removing it: permissions do not tell it all.
+    """Refuse a folder in which no file can be made. Permissions do not show that, so one is made and removed.
 
     A folder that was found good is not tried again.
 
@@ -120,8 +120,8 @@ def write_atomic(path: PathLike, data: bytes, overwrite: bool = False) -> None:
 def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = False) -> None:
     """Write whole files or none: a crash at any moment leaves each the old file or the complete new one.
 
-    The data goes to temporary files beside the targets, which take their names, in the order given, when all are
-    complete. Without ``overwrite`` a name that somebody else took meanwhile is refused; of several writers exactly one
+    The data goes to temporary files next to the targets, which are renamed, in the order given, when all are
+    complete. Without ``overwrite`` a name that was taken meanwhile is refused; of several writers exactly one
     wins.
 
     Raises:
@@ -149,7 +149,7 @@ def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = 
                 made.unlink(missing_ok=True)
         if isinstance(error, FileExistsError):
             raise OutputError(
-                f"{str(target)!r} was written by somebody else meanwhile", "choose another output"
+                f"{str(target)!r} was written by another program meanwhile", "choose another output"
             ) from None
         if isinstance(error, OSError):
             raise OutputError(f"{str(target)!r} cannot be written: {reason(error)}", remedy(error)) from None

@@ -45,7 +45,7 @@ class Space:
 
 
 def colour_profile(icc: bytes) -> bytes | None:
-    """An RGB profile of primaries, white point and curves -> the same colours, without all else that it said.
+    """An RGB profile of primaries, white point and curves -> the same colours, without its other content.
 
     None for profiles of other kinds, those that map colours by tables among them, and for broken ones.
     """
@@ -180,7 +180,7 @@ def _text(kind: bytes, text: str, major: int) -> bytes:
 
 
 def _header(version: bytes, purpose: bytes, size: int) -> bytes:
-    """Version and class, no maker, model, flags or digest, and a date of nobody's."""
+    """Version and class, no maker, model, flags or digest, and a constant date."""
     date = struct.pack(">6H", 2000, 1, 1, 0, 0, 0)
     head = struct.pack(">I4x2s2x4s8s", size, version, purpose, b"RGB XYZ ") + date + b"acsp" + bytes(28)
     return (head + D50).ljust(ICC_HEADER, b"\0")

@@ -1,7 +1,7 @@
 """The record ANF1 that an anonymized photo carries: fields <-> bytes.
 
 A record is a header and a payload. The header is public: it says which backend, parameters, weights, salts and quads
-recover, and nothing of the key. What the payload holds only the key tells, see :mod:`anonface.record.sealing`.
+recover, and nothing of the key. Only the key can read the payload, see :mod:`anonface.record.sealing`.
 docs/format.md lays it out byte by byte. There is one encoding for every content, and :func:`decode` takes no other: a
 flipped, missing or added byte is refused, and so is whatever only a newer version understands.
 """
@@ -76,9 +76,9 @@ class Seal:
     """What is public about a sealed payload.
 
     Args:
-        tier: what it brings back: the "file", the "face" pixels, or "none" when it holds the networks' key alone.
+        tier: what it restores: the "file", the "face" pixels, or "none" if it holds only the networks' key.
         salt: the seal's own salt, 16 bytes.
-        check: tells the right key from a wrong one, 32 bytes.
+        check: identifies the right key, 32 bytes.
 
     Raises:
         ValueError: a field is out of its range.
@@ -157,11 +157,11 @@ class Header:
 
     @property
     def tier(self) -> Tier:
-        """What the payload brings back."""
+        """What the payload restores."""
         return self.seal.tier if self.seal else "none"
 
     def reports(self) -> list[FaceReport]:
-        """What can be said of the faces long after; boxes are those around the quads."""
+        """Reports on the faces from the record; boxes are those around the quads."""
         reports = []
         for index, face in enumerate(self.faces):
             xs, ys = zip(*face.quad, strict=True)
@@ -239,8 +239,8 @@ def binding(header: Header) -> bytes:
     Raises:
         LimitError, ValueError: as :func:`encode`.
     """
-    said = bound(replace(header, producer="-", kdf=None, seal=None))
-    return hashlib.sha256(b"anonface/v1 record\0" + said).digest()
+    encoded = bound(replace(header, producer="-", kdf=None, seal=None))
+    return hashlib.sha256(b"anonface/v1 record\0" + encoded).digest()
 
 
 def exposed(header: Header) -> bool:

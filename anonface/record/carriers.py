@@ -82,7 +82,7 @@ def describe(image: bytes, name: str) -> dict[str, Any]:
     Raises:
         ContainerError: as :func:`expect` and :func:`anonface.record.anf1.decode`.
     """
-    record = expect(image, name, "name its sidecar, if it has one; of a photo made with --stateless nothing is known")
+    record = expect(image, name, "name its sidecar, if it has one; a photo made with --stateless has no record")
     header = decode(record)
     needs = ["the passphrase" if header.kdf else "the key file"]
     notes = [EXPOSED] if anf1.exposed(header) else []
@@ -182,7 +182,7 @@ class _Png:
 
 
 class _Jpeg:
-    """Pieces are APP9 segments ``ANONFACE\\0``, the last of the APPn segments that lead the file."""
+    """Pieces are APP9 segments ``ANONFACE\\0``, the last of the APPn segments at the start of the file."""
 
     NAME = "jpeg"
 

@@ -1,7 +1,7 @@
-"""Sealing: what brings the original back, encrypted under the key and bound to its record.
+"""Sealing: the original, encrypted under the key and bound to its record.
 
 A payload is one Cobblestone-256 message (C2SP chunked-encryption: AES-256-GCM in chunks, committed to its key) under a
-key of its own, with the record's header as context. Its length is all that it tells: plaintexts are padded to Padme's
+key of its own, with the record's header as context. Only its length is public: plaintexts are padded to Padme's
 sizes and never compressed, since a compressed length speaks of what was compressed. docs/format.md has every byte.
 """
 
@@ -40,7 +40,7 @@ class Contents:
     """What a payload holds.
 
     Args:
-        tier: what it brings back.
+        tier: what it restores.
         binding: SHA-256 over what it belongs to: the carrier's picture for a file, the anonymized photo outside the
             faces for pixels, zeros for nothing.
         suffix: of the original file's name, "" or "." and up to 15 ASCII letters and digits.
@@ -72,7 +72,7 @@ def of_pixels(header: Header, original: Pixels, anonymized: Pixels, alpha: Pixel
     """The contents of tier "face": the original's pixels in the region of the faces, row by row, three bytes each.
 
     Raises:
-        ValueError: the photos differ outside that region, so that it would not bring the original back.
+        ValueError: the photos differ outside that region, so it would not restore the original.
     """
     if any((original[rows] != anonymized[rows])[~inside].any() for rows, inside in _strips(header)):
         raise ValueError("the photo was changed outside its faces")

@@ -76,7 +76,7 @@ def download(url: str, part: Path, name: str, size: int, progress: Progress) -> 
     """Fetch ``url`` into ``part``, going on where an earlier attempt stopped.
 
     Args:
-        name: what ``progress`` is told the bytes belong to.
+        name: of the file, for ``progress``.
         size: of the whole file; more bytes than that are refused. 0 means unknown.
 
     Raises:

@@ -61,7 +61,9 @@ def cache_dir() -> Path:
         place = Path("~")
     if place.parts[:1] and place.parts[0].startswith("~"):
         raise WeightsError(
-            "there is no home directory to keep weights in" if not chosen else f"ANONFACE_CACHE={chosen} leads nowhere",
+            "there is no home directory to keep weights in"
+            if not chosen
+            else f"ANONFACE_CACHE={chosen} is not a usable folder",
             "name a folder for them in ANONFACE_CACHE",
         )
     return place.absolute()
@@ -143,7 +145,7 @@ def share(file: Path) -> None:
 
 @contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """A name of its own beside ``target``, gone afterwards unless it was moved there."""
+    """A temporary name next to ``target``, removed afterwards unless it was renamed."""
     # Not mkstemp: its mode 0600 would shut the other users of a shared cache out.
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
@@ -176,7 +178,7 @@ def path(name: str, *, progress: Progress = _silent, accept_unknown: bool = Fals
     """The verified local file of that name; fetched when it is not here and fetching is allowed.
 
     Args:
-        progress: told of the bytes as they arrive.
+        progress: called with the bytes received so far.
         accept_unknown: take a file for which no sha256 is known, and pin the digest it has.
 
     Raises:
