@@ -69,7 +69,7 @@ def plan(
         output: a file for one photo (a folder when it is one or ends with a slash); else a folder, in which the tree
             below the deepest folder that all inputs share is repeated. None writes next to each photo.
         name: template of the results' names, with ``{stem}`` (the photo's name without its suffix and mark),
-            ``{suffix}`` (the photo's), ``{mark}`` (anon or recovered) and ``{ext}`` (the result's suffix, with its dot).
+            ``{suffix}`` (the photo's), ``{mark}`` (anon or recovered) and ``{ext}`` (the result's suffix with its dot).
         format: png, webp or jpeg; None takes that of ``output``, else png.
         sidecar: as ``output``; in a folder, records are named after the anonymized photos with ``.anf`` appended.
         recursive: search subfolders.

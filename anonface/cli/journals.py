@@ -88,9 +88,7 @@ def kdf_of(terms: Terms) -> Argon2 | None:
     return Argon2(bytes.fromhex(terms.run), *terms.stretched) if terms.stretched else None
 
 
-def _differences(
-    terms: Terms, settings: dict[str, Any], secret: Secret | None, defaults: dict[str | None, Any]
-) -> list[str]:
+def _differences(terms: Terms, settings: dict[str, Any], secret: Secret | None, defaults: dict[str, Any]) -> list[str]:
     """The differences to an earlier run, in words.
 
     Args:
