@@ -1,4 +1,4 @@
-"""Which files a command reads and writes: no output is an input, another output, or a folder of one.
+"""The files that a command reads and writes: no output is an input, another output, or a folder of one.
 
 Files are identified by device and inode, so links and other spellings of a name do not matter. Every command asks
 :func:`refuse_conflicts` about all its paths before any work is done.
@@ -57,7 +57,7 @@ def identity(path: str | Path) -> Identity:
 
 
 def refuse_conflicts(inputs: Iterable[Input], outputs: Collection[Output], hint: str = "choose another output") -> None:
-    """Refuse outputs that would destroy what the same command reads or writes, --overwrite or not.
+    """Refuse outputs that would destroy what the same command reads or writes, even with --overwrite.
 
     Args:
         hint: what to do about two outputs with one name.
@@ -95,7 +95,7 @@ def refuse_conflicts(inputs: Iterable[Input], outputs: Collection[Output], hint:
 
 
 class Spared:
-    """Files that must not be written, which are there or will be.
+    """Existing and future files that must not be written.
 
     Args:
         paths: their names; looked up at the first question.

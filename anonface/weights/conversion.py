@@ -34,7 +34,7 @@ class Node:
 
 @dataclass(frozen=True)
 class GraphFile:
-    """A network read from a file: operations in running order, its arrays, and the names at its two ends."""
+    """A network read from a file: operations in running order, its arrays, and the names of its inputs and outputs."""
 
     nodes: tuple[Node, ...]
     arrays: Arrays
