@@ -150,7 +150,7 @@ def recover(
         header: what :func:`anonymize` returned. Pixels without one are recovered with the key only.
         sidecar: the file that holds the record of a photo file: a sidecar, or an image.
         unsealed: recover by the networks, even if an original is stored. Without one a wrong key shows a wrong-key
-            face, and nothing can tell.
+            face, and no check reveals it.
         decoy: under a wrong key, return the wrong-key face.
         stateless: recover a photo file from pixels and key only, and ignore its record.
         original_suffix: an encrypted original replaces the suffix of ``output`` by its own, and a decoy is named so;

@@ -217,7 +217,7 @@ def recover(
     """Recover the originals of anonymized photos, by the best means that each photo offers.
 
     photo.anon.png becomes photo.recovered.jpg. An encrypted original comes back byte for byte, under its own suffix.
-    Where none is stored, a wrong key shows a wrong-key face, and nothing can tell.
+    Where none is stored, a wrong key shows a wrong-key face, and no check reveals it.
     """
     from anonface.batch.plan import plan
     from anonface.batch.task import QUALITY

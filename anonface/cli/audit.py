@@ -135,12 +135,13 @@ def audit(
     from rich.console import Console
 
     from anonface import api
-    from anonface.evaluation.audit import run as audit_run
     from anonface.evaluation.audit.model import of as model_of
+    from anonface.evaluation.audit.run import audit as run_attacks
+    from anonface.evaluation.audit.run import chosen, table, to_json
     from anonface.evaluation.audit.subject import Sizes, Subject, choose
     from anonface.evaluation.judges import Judges
 
-    wanted = audit_run.chosen(attacks)
+    wanted = chosen(attacks)
     sizes = Sizes(photos, pairs, candidates, guesses, distractors)
     judges = Judges()
     with progress_bar("originals", 0) as advance:
@@ -151,13 +152,13 @@ def audit(
         subject = Subject(
             engine, model_of(engine), judges, gallery, sizes=sizes, key=key, seed=seed, files=api, work=Path(work)
         )
-        result = audit_run.audit(
+        result = run_attacks(
             subject, wanted, described_engine(engine, detector), lambda name: advance(names[name], name, len(wanted))
         )
-    text = audit_run.to_json(result)
+    text = to_json(result)
     if report:
         write_atomic(report, text.encode("utf-8", "replace"), overwrite)
     if as_json:
         print(text)
-    Console(stderr=True).print(audit_run.table(result))
+    Console(stderr=True).print(table(result))
     return PARTLY_FAILED if result.broken else 0

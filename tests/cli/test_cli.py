@@ -1,4 +1,4 @@
-"""Sessions at the command line, with an engine that costs nothing (fake.py)."""
+"""Command lines, with an engine that costs nothing (fake.py)."""
 
 import json
 import os

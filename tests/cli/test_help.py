@@ -6,12 +6,14 @@ import shlex
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 import typer
 from typer.core import TyperGroup
 
+from anonface.__main__ import main as entry_point
 from anonface.cli.app import app
 from anonface.cli.examples import EXAMPLES, FIRST_STEPS
 from anonface.cli.help import FORMER_NAMES, quick_help
@@ -147,3 +149,12 @@ def test_help_loads_nothing_heavy(args):
 
     started = time.perf_counter()
     assert min(seconds() for _ in range(4)) < 0.3, time.perf_counter() - started
+
+
+def test_the_installed_command_is_the_module():
+    scripts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    assert scripts == {"anonface": f"{entry_point.__module__}:{entry_point.__name__}"}
+    code = "import sys; from anonface.__main__ import main; sys.argv[1:] = ['--version']; main()"
+    runs = ([sys.executable, "-m", "anonface", "--version"], [sys.executable, "-c", code])
+    first, second = (subprocess.run(run, capture_output=True, text=True, check=True).stdout for run in runs)
+    assert first == second and first.startswith("anonface ")
