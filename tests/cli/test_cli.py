@@ -1591,7 +1591,7 @@ def test_inspect_what_has_no_record(anonface):
 
 def test_a_folder_to_evaluate_is_looked_for_first(anonface):
     code, _, err = anonface("evaluate", "nowhere")
-    assert code == 2 and "'nowhere' is not there" in err
+    assert code == 2 and "'nowhere' does not exist" in err
 
 
 def test_several_photos_need_a_folder(anonface, key):
