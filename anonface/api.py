@@ -59,54 +59,54 @@ def anonymize(
     overwrite: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> Anonymized:
-    """Make everybody in a photo somebody else.
+    """Replace the faces in a photo by synthetic faces.
 
     Args:
         photo: a file (its path, its bytes, or open in binary mode), or pixels: [H, W, 3] uint8 RGB, or a PIL image.
-        key: decides who they become.
-        output: the file to write; its suffix (.png, .webp, .jpg) says how. None writes nothing.
-        engine: an engine, or what gives one when the photo has been read.
+        key: chooses the synthetic faces.
+        output: the file to write; its suffix (.png, .webp, .jpg) sets the format. None writes nothing.
+        engine: an engine, or a function that makes one once the photo has been read.
         seal: what is stored, encrypted: the whole original "file" (the default), the "face" pixels alone, or "none".
             Of an array or a PIL image, which are no files, the face pixels.
-        consistent: the same person becomes the same other person in every photo under this key.
-        stateless: write no record, so that pixels and key alone recover; implies ``consistent``.
+        consistent: a person gets the same synthetic face in every photo under this key.
+        stateless: write no record; recovery then needs pixels and key only; implies ``consistent``.
         boxes: (x, y, w, h) in pixels of faces that the detector misses.
-        kdf: how ``key`` was stretched from a passphrase, when it was; goes into the record.
+        kdf: the Argon2 parameters of a key from a passphrase; written to the record.
         faces: "all", "largest", or the numbers of those to change, counted from 0, from top-left to bottom-right.
-        faceless: write a photo without a face as it is, instead of refusing it.
+        faceless: write a photo without a face unchanged, instead of refusing it.
         sidecar: write the record into this file instead of into the image.
         quality: of JPEG, 1 to 100; the other formats are lossless.
-        keep_metadata: keep how the photo was taken (exposure, lens, density), nothing of where, when or by whom.
+        keep_metadata: keep how the photo was taken (exposure, lens, density), never place, date or author.
         overwrite: replace ``output`` where it exists.
         max_pixels: larger photos are refused.
 
     Returns:
-        The new pixels, a report on every face, and the header that :func:`recover` wants for arrays.
+        The new pixels, a report on every face, and the header that :func:`recover` needs for arrays.
 
     Raises:
         AnonfaceError: one of its kinds, see :mod:`anonface.errors`.
     """
-    target, beside = as_path(output), as_path(sidecar)
+    target, sidecar_file = as_path(output), as_path(sidecar)
     tier = chosen_tier(seal, target, stateless, array=not is_file(photo))
     task = Anonymizing(
         key, engine, tier, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels
     )
-    named = {"output": target, "sidecar": beside}
+    named = {"output": target, "sidecar": sidecar_file}
     refuse_conflicts((), [Output(file, what) for what, file in named.items() if file])
-    for file in filter(None, (target, beside)):
+    for file in filter(None, (target, sidecar_file)):
         check_target(file, name_of(photo), overwrite)
     opened = task.open(photo)
     treated = task.treat(opened)
     if target:
-        write_files(task.files(opened, treated, target, beside), overwrite)
+        write_files(task.files(opened, treated, target, sidecar_file), overwrite)
     return treated.result  # type: ignore[return-value]
 
 
 def chosen_tier(seal: Tier | None, target: Path | None, stateless: bool, array: bool = False) -> Tier:
-    """What is to be sealed, by default the file.
+    """The tier to store, by default the file.
 
     Raises:
-        UsageError: the output cannot bring that back.
+        UsageError: it could not be recovered from the output.
     """
     if stateless:
         if seal not in (None, "none"):
@@ -117,7 +117,7 @@ def chosen_tier(seal: Tier | None, target: Path | None, stateless: bool, array: 
         tier = "face"
     if tier == "face" and target and format_of(target) == "jpeg":
         raise UsageError(
-            "JPEG changes the pixels around the faces, so --seal face cannot bring the original back from it",
+            "JPEG changes the pixels around the faces, so --seal face cannot restore the original from it",
             "write PNG or WebP, or use --seal file",
         )
     return tier
@@ -140,22 +140,22 @@ def recover(
     overwrite: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> Recovered:
-    """Lead an anonymized photo back, by the best that its record offers.
+    """Recover an anonymized photo by the best tier that its record offers.
 
     Args:
         photo: a file or pixels, as in :func:`anonymize`.
-        key: the one it was anonymized under, or what gives it once the header is known.
-        output: the file to write; None writes nothing. A sealed original is written as it was, byte for byte.
-        engine: an engine, or what gives that of a record's backend when the networks are needed.
-        header: what :func:`anonymize` returned. Pixels without one are recovered by themselves and the key alone.
+        key: the key of the photo, or a function that returns it once the header is known.
+        output: the file to write; None writes nothing. An encrypted original is written byte for byte.
+        engine: an engine, or a function that makes the one of a record's backend when it is needed.
+        header: what :func:`anonymize` returned. Pixels without one are recovered with the key only.
         sidecar: the file that holds the record of a photo file: a sidecar, or an image.
-        unsealed: recover by the networks, whatever is sealed. Where nothing is, a wrong key leads to some other
-            plausible person, and nobody can tell.
-        decoy: under a wrong key, let the networks make of it what they can.
-        stateless: recover a photo file from pixels and key alone, whatever record it carries.
-        original_suffix: a sealed original replaces the suffix of ``output`` by its own, and a decoy is called so; else
-            the name stays as it is, and the suffix must agree.
-        faces: as in :func:`anonymize`, for photos without a record; a record says it itself.
+        unsealed: recover by the networks, even if an original is stored. Without one a wrong key shows a wrong-key
+            face, and no check reveals it.
+        decoy: under a wrong key, return the wrong-key face.
+        stateless: recover a photo file from pixels and key only, and ignore its record.
+        original_suffix: an encrypted original replaces the suffix of ``output`` by its own, and a decoy is named so;
+            otherwise the name is kept, and the suffix must agree.
+        faces: as in :func:`anonymize`, for photos without a record.
         quality, overwrite, max_pixels: as in :func:`anonymize`.
 
     Raises:
@@ -164,21 +164,21 @@ def recover(
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
     without_record = stateless or header is not None
-    target, beside = as_path(output), as_path(sidecar)
-    read = [Input(beside, "the sidecar")] if beside else []
+    target, sidecar_file = as_path(output), as_path(sidecar)
+    read = [Input(sidecar_file, "the sidecar")] if sidecar_file else []
     spared = Spared(file.path for file in read)
     task = Recovering(key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels, spared)
     if target:
         refuse_conflicts(read, [Output(target, "output")])
         check_target(target, name_of(photo), overwrite)
-    opened = task.open(photo, beside)
+    opened = task.open(photo, sidecar_file)
     if header is not None:
         opened = replace(opened, header=header)
     if target and opened.photo:
         format_of(target)
     result: Recovered = (treated := task.treat(opened)).result  # type: ignore[assignment]
     if target:
-        files = task.files(opened, treated, target, beside)
+        files = task.files(opened, treated, target, sidecar_file)
         write_files(files, overwrite)
         result = replace(result, file=files[-1][0])
     return result
@@ -188,7 +188,7 @@ def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
     """Write an anonymized photo without its record.
 
     Raises:
-        ContainerError: it carries none, or is itself one.
+        ContainerError: it carries none, or is one itself.
         UsageError: ``target`` names another format than the file has: pixels are not encoded anew.
         OutputError: ``target`` must not or cannot be written.
     """
@@ -197,7 +197,7 @@ def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
     kind = carriers.kind(data)
     if kind == "sidecar":
         raise ContainerError(
-            f"{str(source)!r} is a record and no photo", "its photo carries none: there is nothing to strip"
+            f"{str(source)!r} is a record and no photo", "its photo carries none, so there is nothing to strip"
         )
     bare = data if kind == "other" else carriers.strip(data)
     if bare == data:
@@ -233,7 +233,7 @@ def rekey(
     except WrongKeyError:
         raise WrongKeyError(
             f"{str(source)!r} was sealed under another key than the old one given",
-            "give the key that leads it back now",
+            "give the key that recovers it now",
         ) from None
     kind = carriers.kind(data)
     _check_kind(source, kind, target)
@@ -242,10 +242,10 @@ def rekey(
 
 
 def _check_kind(source: Path, kind: str, target: Path) -> None:
-    """Whether a file's new name says what the file is, and will be.
+    """Check that a file's new name has the suffix of its format.
 
     Raises:
-        UsageError: it does not.
+        UsageError: it has another one.
     """
     suffixes = {".anf": "sidecar", **FORMATS}
     if suffixes.get(target.suffix.lower()) != kind:

@@ -199,7 +199,7 @@ def test_quality_says_the_steps(anonface, monkeypatch):
 
     monkeypatch.setattr("anonface.pipeline.Engine", Engine)
     photo("a.png")
-    hint = "photos made with --quality fast come back with --quality fast"
+    hint = "photos made with --quality fast recover much faster with --quality fast"
     assert anonface("anonymize", "a.png", "--key-file", "k.bin", "--stateless", "--quality", "fast")[0] == 0
     args = ("recover", "a.anon.png", "--key-file", "k.bin", "--stateless", "--overwrite")
     for more, hinted in (((), 1), (("--quality", "fast"), 0), (("--refine", "3"), 0), (("--backend", "dbaf"), 0)):
@@ -221,6 +221,6 @@ def test_a_journal_that_stays_is_named_and_one_without_use_goes(anonface, monkey
     Path("album/c.png").write_text("no picture")
     code, _, err = anonface(*args)
     (journal,) = Path("out").glob(".*")
-    assert code == 3 and f"note: {journal} remembers this run" in err
+    assert code == 3 and f"note: {journal} records this run" in err
     Path("album/c.png").unlink()
     assert anonface(*args, "--overwrite")[0] == 0 and not journal.exists()

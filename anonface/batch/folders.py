@@ -1,4 +1,4 @@
-"""Files below folders and of patterns, where links to folders may lead in circles: each real folder is entered once."""
+"""Files in folders and of patterns. Links to folders may be circular, so each real folder is searched once."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a run has written so far, so that a killed one can go on where it was.
+"""What a run has written so far, so that a killed run can be resumed.
 
-A journal is a file of JSON lines. The first of a run states its terms. Then there is one a photo, each on the disk
-before the photo's outputs are: what will be written, how long it will be, and what lay in its place before. Outputs are
-written whole or not at all, so what a later run finds there says whether the photo was finished. A journal names files
-and settings; it holds no digest, no pixels and no key, but a mark by which the key is known again.
+A journal is a file of JSON lines. The first line of a run states its terms. One line per photo follows. It is written
+before the photo's outputs: the files, their sizes, and what was at their place before. Outputs are written whole or not
+at all, so a later run can see whether the photo was finished. A journal names files and settings. It holds no digest,
+no pixels and no key, only a mark that identifies the key.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Terms:
-    """What all photos of a run have in common; it goes on under the same alone.
+    """What all photos of a run have in common; a run is resumed only under the same terms.
 
     Args:
         run: its name, 16 random bytes in hexadecimal, and the salt of its mark and of its passphrase.
-        settings: those that make a difference to the results, as plain JSON values.
-        mark: what the key makes of the salt, in hexadecimal: known again by whoever has the key, and unlike the marks
-            of the same key elsewhere. Empty where the key is not at hand.
+        settings: those that affect the results, as plain JSON values.
+        mark: a value derived from the key and the salt, in hexadecimal. It identifies the key of this run and differs
+            from the marks of the same key elsewhere. Empty where the key is not available.
         stretched: Argon2id's memory, iterations and lanes, of a passphrase.
     """
 
@@ -45,13 +45,13 @@ ANY_TERMS = Terms()
 
 
 def journal_path(folder: Path, command: Mapping[str, object]) -> Path:
-    """The journal in ``folder`` of all runs that do the same with the same photos, under whatever terms."""
+    """The journal in ``folder`` of all runs of the same command, under any terms."""
     digest = hashlib.sha256(json.dumps(command, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
     return folder / f".anonface-{digest.hexdigest()[:16]}.journal"
 
 
 def earlier_runs(file: Path) -> list[Terms]:
-    """The terms of the runs that left their lines in a journal, the latest last.
+    """The terms of the runs in a journal, the latest last.
 
     Raises:
         OutputError: it cannot be read.
@@ -63,24 +63,24 @@ class Journal:
     """One run's journal.
 
     Args:
-        file: where it lies; made at the first note. None remembers for this run alone.
+        file: made at the first note. None keeps the entries in memory.
         terms: the run's.
-        heeded: names of earlier runs whose notes there are heeded. The lines of others stay and are passed over.
+        resumed: names of earlier runs whose entries count. The lines of other runs stay and are ignored.
     """
 
-    def __init__(self, file: Path | None, terms: Terms = ANY_TERMS, heeded: Collection[str] = ()) -> None:
+    def __init__(self, file: Path | None, terms: Terms = ANY_TERMS, resumed: Collection[str] = ()) -> None:
         self.file, self.terms = file, terms
         self._begun = False
-        entries = _read(file)[1] if file and heeded else []
-        self._entries = {entry["photo"]: entry for entry in entries if entry["run"] in heeded}
+        entries = _read(file)[1] if file and resumed else []
+        self._entries = {entry["photo"]: entry for entry in entries if entry["run"] in resumed}
         self._lock = threading.Lock()
 
     def note(self, outputs: Sequence[tuple[Path, int]], record: Record, planned: Path | None = None) -> None:
-        """Say what is about to be written.
+        """Record what is about to be written.
 
         Args:
             outputs: (file, bytes) each, the photo itself last.
-            planned: the photo's name as a later run will ask for it, where it is written under another.
+            planned: the planned name of the photo, if it is written under another.
 
         Raises:
             OutputError: the journal cannot be written.
@@ -99,9 +99,9 @@ class Journal:
             self._entries[photo] = entry
 
     def finished(self, outputs: Sequence[Path]) -> Record | None:
-        """The record of a photo that was noted and is written, if it is; ``outputs`` as they are planned.
+        """The record of a photo that was noted and written, else None; ``outputs`` as they are planned.
 
-        What a writer was killed over is tidied up: a sidecar without its photo leads nowhere and is removed.
+        The sidecar of a photo that was not written is removed.
         """
         names = [str(file.absolute()) for file in outputs]
         entry = self._entries.get(names[-1])
@@ -110,13 +110,13 @@ class Journal:
         if _written(entry["outputs"][-1]):
             record: Record = entry["record"]
             return record
-        for beside in entry["outputs"][:-1]:
-            if beside["before"] is None and _written(beside):
-                Path(beside["file"]).unlink()
+        for sidecar in entry["outputs"][:-1]:
+            if sidecar["before"] is None and _written(sidecar):
+                Path(sidecar["file"]).unlink()
         return None
 
     def remove(self) -> None:
-        """Forget the run: all is done."""
+        """Delete the journal of a complete run."""
         if self.file:
             self.file.unlink(missing_ok=True)
 
@@ -125,7 +125,7 @@ _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 
 
 def _read(file: Path) -> tuple[list[Terms], list[Record]]:
-    """The terms of runs and their entries, the latest last; a line that a kill cut short is passed over."""
+    """The terms of runs and their entries, the latest last; an incomplete line is ignored."""
     terms, entries = [], []
     try:
         lines = file.read_bytes().splitlines()
@@ -146,7 +146,7 @@ def _read(file: Path) -> tuple[list[Terms], list[Record]]:
 
 
 def _append(file: Path, entries: Sequence[Record]) -> None:
-    """Add lines in one write, after the end of one that a kill cut short, and see them onto the disk."""
+    """Append lines in one write, after ending an incomplete line, and sync them to disk."""
     lines = b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ def _append(file: Path, entries: Sequence[Record]) -> None:
 
 
 def _look(file: Path) -> list[int] | None:
-    """What tells one regular file from another that takes its name: size, time, inode. None where there is none."""
+    """Size, time and inode of a regular file, which identify it; None if there is none."""
     try:
         found = file.lstat()
     except OSError:
@@ -171,6 +171,6 @@ def _look(file: Path) -> list[int] | None:
 
 
 def _written(output: Mapping[str, Any]) -> bool:
-    """Whether what was about to be written is there."""
+    """Whether an output was written."""
     now = _look(Path(output["file"]))
     return now is not None and now[0] == output["bytes"] and now != output["before"]

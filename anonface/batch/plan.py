@@ -1,4 +1,4 @@
-"""Which photos a run takes, and the files that they become."""
+"""The photos of a run, and their output files."""
 
 from __future__ import annotations
 
@@ -12,28 +12,26 @@ from pathlib import Path
 
 from anonface.batch.folders import Search, fixed_part, is_folder, is_pattern, is_there, matches, search, taken_literally
 from anonface.batch.task import EXPECTED, FORMATS, MARKS, RESULT, SUFFIXES, Direction, format_of, result_mark
-from anonface.errors import (
-    UsageError,
-)
+from anonface.errors import UsageError
 from anonface.images.paths import COLLISION_HINT, Input, Output, refuse_conflicts
 
 OTHER_PHOTOS = {".jpe", ".jfif", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".ppm"}
 SEARCHED = {*FORMATS, *OTHER_PHOTOS}
-"""Suffixes that a folder is searched for; unreadable kinds too, so that none is passed over silently."""
+"""Suffixes that a folder is searched for; unreadable kinds too, so that none is ignored silently."""
 OWN_FILES = {".anf"}
-"""Suffixes that lie among photos as they should, and are none of theirs."""
+"""Suffixes of this program's files that are not photos."""
 MOST_SUFFIXES = 6
-"""As many are named of the files that a search passes over."""
+"""At most so many suffixes of ignored files are named."""
 _FIELDS = ("stem", "suffix", "mark", "ext")
 DEFAULT_NAME = "{stem}.{mark}{ext}"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One photo to treat: the file, what it becomes, and where its record lies when that is a file of its own.
+    """One photo: its file, its output, and its sidecar, if there is one.
 
-    ``named`` says that the user chose the target's name, its suffix included; otherwise a sealed original that is led
-    back takes its own suffix in place of the target's.
+    ``named`` means that the user chose the target's name with its suffix; otherwise a recovered original takes its own
+    suffix.
     """
 
     direction: Direction
@@ -48,7 +46,7 @@ class Job:
         return (self.sidecar, self.target) if self.sidecar and self.direction == "anonymize" else (self.target,)
 
     def written_as(self, file: Path) -> Job:
-        """The job once it is known under which name, in the target's folder, its photo was written."""
+        """The job with the name that its photo was written under."""
         return replace(self, target=self.target.with_name(file.name))
 
 
@@ -62,22 +60,22 @@ def plan(
     sidecar: str | None = None,
     recursive: bool = False,
 ) -> list[Job]:
-    """Lay out a run without touching anything.
+    """Plan a run; nothing is written.
 
     Args:
-        paths: files, folders, and patterns with ``*``, ``?``, ``[]`` and ``**``. Where a file bears a pattern's name,
-            the file is meant. Folders and patterns pass over the results of earlier runs: anonymizing takes no
-            ``*.anon.*`` and ``*.recovered.*``; recovering a folder takes ``*.anon.*`` alone.
+        paths: files, folders, and patterns with ``*``, ``?``, ``[]`` and ``**``. If a file has the name of a pattern,
+            the file is meant. Results of earlier runs in folders and patterns are ignored: anonymizing takes no
+            ``*.anon.*`` and ``*.recovered.*``; recovering a folder takes only ``*.anon.*``.
         output: a file for one photo (a folder when it is one or ends with a slash); else a folder, in which the tree
-            below the deepest folder that all inputs share is repeated. None writes beside each photo.
-        name: how a result is called: text with ``{stem}`` (the photo's name without its suffix and mark), ``{suffix}``
-            (the photo's), ``{mark}`` (anon or recovered) and ``{ext}`` (the result's suffix, with its dot).
-        format: png, webp or jpeg; None goes by the name of ``output``, or takes png.
+            below the deepest folder that all inputs share is repeated. None writes next to each photo.
+        name: template of the results' names, with ``{stem}`` (the photo's name without its suffix and mark),
+            ``{suffix}`` (the photo's), ``{mark}`` (anon or recovered) and ``{ext}`` (the result's suffix with its dot).
+        format: png, webp or jpeg; None takes that of ``output``, else png.
         sidecar: as ``output``; in a folder, records are named after the anonymized photos with ``.anf`` appended.
-        recursive: look into folders of folders.
+        recursive: search subfolders.
 
     Raises:
-        UsageError: nothing found, two inputs with one output, an output that is an input, or a senseless ``name``.
+        UsageError: nothing found, two inputs with one output, an output that is an input, or an invalid ``name``.
     """
     template = _template(name or DEFAULT_NAME)
     found = find(paths, direction, recursive)
@@ -89,20 +87,20 @@ def plan(
         called = _result_name(template, source, direction, format or "png")
         target = _place(output, alone, branch, called) or source.with_name(called)
         if name and target.name != called:
-            raise UsageError(f"--name says what is written in a folder, and {output} names a file", "give one of them")
+            raise UsageError(f"--name names files in a folder, but {output} is a file", "give one of them")
         named = output is not None and alone and not _is_folder(output)
-        # a sealed original may have any suffix: a name for what is recovered is judged once the record is known
+        # an encrypted original may have any suffix, so the name is checked once the record is known
         if (format or direction == "anonymize" or not named) and format not in (None, format_of(target)):
             raise UsageError(f"--format {format} contradicts the name {str(target)!r}")
         anonymized = target if direction == "anonymize" else source
-        beside = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
-        jobs.append(Job(direction, source, target, beside, named))
+        record = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
+        jobs.append(Job(direction, source, target, record, named))
     refuse_conflicts([Input(job.source) for job in jobs], outputs_of(jobs, any_suffix=True), COLLISION_HINT)
     return jobs
 
 
 def journal_folder(paths: Sequence[str], output: str | None) -> Path:
-    """Where a run over several photos keeps its journal: among its results, or at the top of its first input."""
+    """The folder of the journal: that of the results, or the first input's."""
     if output is not None:
         return Path(output)
     first = Path(paths[0])
@@ -112,7 +110,7 @@ def journal_folder(paths: Sequence[str], output: str | None) -> Path:
 
 
 def find(paths: Sequence[str], direction: Direction, recursive: bool) -> list[tuple[Path, Path]]:
-    """The photos meant by ``paths``, each once, with the folder that its tree is counted from. See :func:`plan`."""
+    """The photos of ``paths``, each once, with the top of its folder tree. See :func:`plan`."""
     found: dict[str, tuple[Path, Path]] = {}
     for path in paths:
         if is_pattern(path):
@@ -129,16 +127,16 @@ def find(paths: Sequence[str], direction: Direction, recursive: bool) -> list[tu
 
 
 def _nothing_found(path: str, direction: Direction, recursive: bool) -> UsageError:
-    """Says what there is instead, and what may help."""
-    left = passed_over([path], direction, recursive)
+    """An error that says what was found instead, with a hint."""
+    left = ignored_files([path], direction, recursive)
     pattern = is_pattern(path)
     hint = ""
     if pattern and (literal := taken_literally(path)):
-        hint = f"brackets, * and ? stand for others; to take them as they are: {literal!r}"
+        hint = f"brackets, * and ? are wildcards; to take them literally: {literal!r}"
     elif not pattern and not recursive and _inside(Path(path), direction, recursive=True):
-        hint = "--recursive looks into the folders of a folder"
+        hint = "--recursive searches subfolders too"
     what = f"{path!r} {'matches' if pattern else 'holds'} no photo to {direction}"
-    return UsageError(f"{what}: {in_words(left)}" if left else what, hint)
+    return UsageError(f"{what}: {describe_ignored(left)}" if left else what, hint)
 
 
 def _matching(pattern: str, direction: Direction) -> tuple[Path, list[Path]]:
@@ -146,10 +144,10 @@ def _matching(pattern: str, direction: Direction) -> tuple[Path, list[Path]]:
     return fixed_part(pattern), taken
 
 
-def folders_left_out(paths: Sequence[str], recursive: bool) -> tuple[list[Path], list[Path]]:
-    """The links to folders among ``paths`` that lead where a search has been already, and folders that none can read.
+def skipped_folders(paths: Sequence[str], recursive: bool) -> tuple[list[Path], list[Path]]:
+    """The links to folders that were already searched, and the folders that cannot be read.
 
-    Each real folder is searched once, under its own name where that lies in the tree.
+    Each real folder is searched once, under its own name if that is in the tree.
     """
     found = Search()
     for path in paths:
@@ -160,11 +158,11 @@ def folders_left_out(paths: Sequence[str], recursive: bool) -> tuple[list[Path],
     return found.again, found.unreadable
 
 
-def passed_over(paths: Sequence[str], direction: Direction, recursive: bool) -> dict[str, int]:
-    """How many files of the folders and patterns among ``paths`` are not taken, by their suffixes, most first.
+def ignored_files(paths: Sequence[str], direction: Direction, recursive: bool) -> dict[str, int]:
+    """The number of files in folders and patterns that are ignored, by suffix, most first.
 
-    Those are what is no photo by its suffix, this program's own results (".anon.png"), and where results are wanted,
-    all other photos.
+    These are files that are no photos by their suffix, and this program's results (".anon.png"); for recovery, all
+    photos but results.
     """
     left: dict[str, str] = {}
     for path in paths:
@@ -181,17 +179,17 @@ def passed_over(paths: Sequence[str], direction: Direction, recursive: bool) -> 
     return dict(sorted(suffixes.items(), key=lambda item: (-item[1], item[0])))
 
 
-def in_words(left: Mapping[str, int]) -> str:
-    """What :func:`passed_over` counts, as "4 files passed over; results: 1 .anon.png; no photos by name: 3 .txt"."""
+def describe_ignored(left: Mapping[str, int]) -> str:
+    """The counts of :func:`ignored_files`, as "4 files ignored; results: 1 .anon.png; not photos by name: 3 .txt"."""
     kinds: dict[str, list[str]] = {}
     for suffix, count in left.items():
         photo = Path(f"photo{suffix}").suffix in SEARCHED
-        why = "no photos by name" if not photo else "results" if suffix.count(".") > 1 else "not named *.anon.*"
+        why = "not photos by name" if not photo else "results" if suffix.count(".") > 1 else "not named *.anon.*"
         kinds.setdefault(why, []).append(f"{count} {suffix or 'without a suffix'}")
     for shown in kinds.values():
         shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
     total = sum(left.values())
-    parts = [f"{total} {'file' if total == 1 else 'files'} passed over"]
+    parts = [f"{total} {'file' if total == 1 else 'files'} ignored"]
     return "; ".join(parts + [f"{why}: {', '.join(shown)}" for why, shown in kinds.items()])
 
 
@@ -201,7 +199,7 @@ def _inside(folder: Path, direction: Direction, recursive: bool) -> list[Path]:
 
 
 def _template(text: str) -> str:
-    """The text, if it names files by fields of :func:`plan` and nothing else."""
+    """The template, if it has only the fields of :func:`plan`."""
     try:
         fields = [(name, spec, conversion) for _, name, spec, conversion in string.Formatter().parse(text)]
     except ValueError as error:
@@ -209,9 +207,9 @@ def _template(text: str) -> str:
     for name, spec, conversion in fields:
         if name is not None and (name not in _FIELDS or spec or conversion):
             known = ", ".join(f"{{{field}}}" for field in _FIELDS)
-            raise UsageError(f"--name {text!r} has a field that is not known", f"there are {known}")
+            raise UsageError(f"--name {text!r} has an unknown field", f"known fields: {known}")
     if "/" in text or os.sep in text or "\0" in text:
-        raise UsageError(f"--name {text!r} is not the name of a file", "-o says which folder")
+        raise UsageError(f"--name {text!r} is not the name of a file", "-o names the folder")
     return text
 
 
@@ -229,7 +227,9 @@ def _place(chosen: str | None, alone: bool, branch: Path, name: str) -> Path | N
     if alone:
         return Path(chosen)
     if Path(chosen).suffix.lower() in {*FORMATS, ".anf"}:
-        raise UsageError(f"{chosen!r} names one file, for perhaps several photos", "end it with / if it is a folder")
+        raise UsageError(
+            f"{chosen!r} names one file, but there may be several photos", "end it with / if it is a folder"
+        )
     return Path(chosen) / branch / name
 
 
@@ -238,7 +238,7 @@ def _is_folder(chosen: str) -> bool:
 
 
 def existing(job: Job) -> Path | None:
-    """The job's result, if it is there; a recovered photo's suffix may be its original's."""
+    """The job's result, if it exists; a recovered photo may have the suffix of its original."""
     if job.direction == "anonymize" or job.named:
         return job.target if is_there(job.target) else None
     bare = job.target.with_suffix("")
@@ -247,7 +247,7 @@ def existing(job: Job) -> Path | None:
 
 
 def outputs_of(jobs: Sequence[Job], any_suffix: bool = False) -> list[Output]:
-    """What the jobs write; ``any_suffix`` where the originals of recovered photos may bring suffixes of their own."""
+    """The outputs of the jobs; ``any_suffix``: recovered originals may have suffixes of their own."""
     return [
         Output(
             file,

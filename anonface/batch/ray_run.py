@@ -1,13 +1,12 @@
-"""The same run spread over a Ray cluster: every photo exactly once, and no secret in Ray's hands.
+"""The same run on a Ray cluster: every photo exactly once, and no secret passes through Ray.
 
 Each worker is an actor that makes its own task, so key files, passphrases and weights are read on the worker's node and
-stay in its memory; a :class:`anonface.crypto.keys.Key` refuses to be pickled. Photos do not travel either: workers
-read and write them where their paths lead, on a file system that all nodes share. What passes through Ray is paths,
-options and outcomes.
+stay in its memory; a :class:`anonface.crypto.keys.Key` cannot be pickled. Photos do not pass through Ray either:
+workers read and write them on a file system that all nodes share. Only paths, options and outcomes pass through Ray.
 
 A photo takes two calls. The first renders it and keeps the result in the worker; then the driver notes in the journal
-what is about to be written, and the second writes. Where a worker dies before the second nothing was written, and the
-photo goes to another; where it dies during the second, the journal's entry tells whether the photo lies there whole.
+what is about to be written, and the second writes. If a worker dies before the second call, nothing was written, and
+another worker takes the photo. If it dies during the second call, the journal shows whether the photo was written.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from anonface.errors import DeviceError, OutputError, UsageError
 from anonface.images import Content, size_of
 
 ATTEMPTS = 3
-"""A photo over which so many workers died is given up: it may be what kills them."""
+"""A photo is given up after so many workers died with it."""
 
 
 class Worker:
     """One worker, an actor in a process of its own.
 
     Args:
-        make: makes the task, secrets and all.
+        make: makes the task, with its key.
     """
 
     def __init__(self, make: Callable[[], Task]) -> None:
@@ -44,11 +43,11 @@ class Worker:
         self._task: Task | None = None
         self._files: list[tuple[Path, Content]] = []
 
-    def here(self) -> None:
-        """Answers once the worker has its place on a node."""
+    def ready(self) -> None:
+        """Return once the worker runs on a node."""
 
     def render(self, job: Job, rules: Rules) -> tuple[Outcome, list[tuple[Path, int]]]:
-        """Do all but the writing; returns what will have become of the photo, and the sizes of its files."""
+        """Do all but the writing; returns the outcome of the photo and the sizes of its files."""
         started = time.perf_counter()
         self._files = []
         try:
@@ -69,7 +68,7 @@ class Worker:
         return outcome, [(file, size_of(data)) for file, data in self._files]
 
     def write(self, outcome: Outcome, rules: Rules) -> Outcome:
-        """Write what was rendered last."""
+        """Write the files of the photo that was rendered last."""
         files, self._files = self._files, []
         try:
             write_files(files, rules.overwrite)
@@ -80,7 +79,7 @@ class Worker:
 
 @dataclass
 class _InHand:
-    """A photo that a worker has: its place among the jobs, how often it was tried, and what it came to."""
+    """A photo in progress: its position among the jobs, the number of attempts, and its outcome."""
 
     index: int
     job: Job
@@ -91,7 +90,7 @@ class _InHand:
 def run(
     jobs: Sequence[Job],
     make: Callable[[], Task],
-    tell: Callable[[Outcome], None],
+    report: Callable[[Outcome], None],
     rules: Rules = NO_RULES,
     *,
     workers: int | None = None,
@@ -101,14 +100,14 @@ def run(
 
     Args:
         make: makes a worker's task on its node; picklable, so it holds no key.
-        workers: how many at most; None takes one a GPU, or one a node where there is no GPU.
-        gpu: whether each worker takes a GPU; None: where there are some.
+        workers: their largest number; None takes one per GPU, or one per node without GPUs.
+        gpu: whether each worker takes a GPU; None: if there are any.
 
     Raises:
         UsageError: Ray is not installed, or its cluster has no GPU and one is wanted.
         DeviceError: the cluster cannot be reached, or workers die before they get a photo.
     """
-    ready = rules.sort_out(jobs, tell)
+    ready = rules.sort_out(jobs, report)
     if not ready:
         return
     with _ray() as ray:
@@ -118,45 +117,50 @@ def run(
         on_gpu = gpus > 0 if gpu is None else gpu
         count = workers or (gpus if on_gpu else sum(node["Alive"] for node in ray.nodes()))
         actor = ray.remote(num_cpus=1, num_gpus=int(on_gpu), max_restarts=0, max_task_retries=0)(Worker)
-        _Crew(ray, lambda: actor.remote(make), ready, tell, rules).work(min(count, len(ready)))
+        _Driver(ray, lambda: actor.remote(make), ready, report, rules).work(min(count, len(ready)))
 
 
-class _Crew:
-    """The driver's side of a run: who does what, and what came of it."""
+class _Driver:
+    """The driver of a run: distributes the photos and collects their outcomes."""
 
     def __init__(
-        self, ray: Any, hire: Callable[[], Any], jobs: list[Job], tell: Callable[[Outcome], None], rules: Rules
+        self,
+        ray: Any,
+        start_worker: Callable[[], Any],
+        jobs: list[Job],
+        report: Callable[[Outcome], None],
+        rules: Rules,
     ) -> None:
-        self._ray, self._hire, self._jobs, self._tell = ray, hire, jobs, tell
+        self._ray, self._start_worker, self._jobs, self._report = ray, start_worker, jobs, report
         self._journal, self._rules = rules.journal or Journal(None), replace(rules, journal=None)
-        # Workers know no working directory of ours: they get absolute paths, and outcomes the user's.
+        # Workers have another working directory: they get absolute paths, and outcomes get the user's paths.
         self._waiting = deque(_InHand(index, _absolute(job)) for index, job in enumerate(jobs))
         self._idle: list[Any] = []
         self._calls: dict[Any, tuple[Any, _InHand | None]] = {}
         self._outcomes: dict[int, Outcome] = {}
-        self._told = 0
-        self._stillborn = 0
+        self._reported = 0
+        self._failed_starts = 0
 
     def work(self, count: int) -> None:
-        """Do all jobs with so many workers."""
+        """Do all jobs with ``count`` workers."""
         try:
             for _ in range(count):
-                self._call(self._hire())
+                self._call(self._start_worker())
             while (self._waiting or any(hand for _, hand in self._calls.values())) and not self._ends():
                 (call,), _ = self._ray.wait(list(self._calls), num_returns=1)
-                self._heed(call)
-                while self._told in self._outcomes:
-                    self._told += 1
-                    self._tell(self._outcomes[self._told - 1])
+                self._handle(call)
+                while self._reported in self._outcomes:
+                    self._reported += 1
+                    self._report(self._outcomes[self._reported - 1])
         finally:
-            self._dismiss()
-            for index in sorted(index for index in self._outcomes if index >= self._told):
-                self._tell(self._outcomes[index])
+            self._stop_workers()
+            for index in sorted(index for index in self._outcomes if index >= self._reported):
+                self._report(self._outcomes[index])
 
     def _call(self, worker: Any, hand: _InHand | None = None) -> None:
-        """Let a worker go on with its photo; without one, ask whether it is there."""
+        """Give a worker the next step of its photo; without a photo, wait until the worker is ready."""
         if hand is None:
-            call = worker.here.remote()
+            call = worker.ready.remote()
         elif hand.rendered:
             call = worker.write.remote(hand.rendered, self._rules)
         else:
@@ -164,21 +168,21 @@ class _Crew:
             call = worker.render.remote(hand.job, self._rules)
         self._calls[call] = worker, hand
 
-    def _heed(self, call: Any) -> None:
-        """Take a worker's answer and give it the next thing to do."""
+    def _handle(self, call: Any) -> None:
+        """Handle a worker's result and give it the next step."""
         worker, hand = self._calls.pop(call)
         try:
             answer = self._ray.get(call)
         except self._ray.exceptions.RayActorError as error:
-            self._mourn(hand, error)
+            self._replace_worker(hand, error)
             if self._waiting and self._idle:
                 self._call(self._idle.pop(), self._waiting.popleft())
             elif self._waiting:
-                self._call(self._hire())
+                self._call(self._start_worker())
             return
         if hand and hand.rendered is None and answer[1]:
             try:
-                self._journal.note(answer[1], self._ours(hand, answer[0]).record(), hand.job.target)
+                self._journal.note(answer[1], self._outcome_of(hand, answer[0]).record(), hand.job.target)
             except OutputError as error:
                 self._settle(hand, self._rules.failed(hand.job, error))
             else:
@@ -192,14 +196,14 @@ class _Crew:
         else:
             self._idle.append(worker)
 
-    def _mourn(self, hand: _InHand | None, error: Exception) -> None:
-        """A worker died: its photo lies there whole, is tried again, or is given up."""
+    def _replace_worker(self, hand: _InHand | None, error: Exception) -> None:
+        """Handle the death of a worker: its photo is finished, tried again, or given up."""
         if hand is None:
-            self._stillborn += 1
-            if self._stillborn >= ATTEMPTS:
+            self._failed_starts += 1
+            if self._failed_starts >= ATTEMPTS:
                 reason = str(error).strip().splitlines()[-1]
                 raise DeviceError(
-                    f"Ray's workers die before they begin: {reason}", "install the same anonface on every node"
+                    f"Ray's workers die at their start: {reason}", "install the same anonface on every node"
                 ) from error
         elif hand.rendered and self._journal.finished(hand.job.outputs):
             self._settle(hand, hand.rendered)
@@ -207,21 +211,21 @@ class _Crew:
             hand.rendered = None
             self._waiting.appendleft(hand)
         else:
-            given_up = DeviceError(OUT_OF_MEMORY + f", or the like: {ATTEMPTS} workers died over this photo")
+            given_up = DeviceError(OUT_OF_MEMORY + f", or similar: {ATTEMPTS} workers died while processing this photo")
             self._settle(hand, self._rules.failed(hand.job, given_up))
 
     def _settle(self, hand: _InHand, outcome: Outcome) -> None:
-        self._outcomes[hand.index] = self._ours(hand, outcome)
+        self._outcomes[hand.index] = self._outcome_of(hand, outcome)
 
-    def _ours(self, hand: _InHand, outcome: Outcome) -> Outcome:
-        """The outcome under the user's paths."""
+    def _outcome_of(self, hand: _InHand, outcome: Outcome) -> Outcome:
+        """The outcome with the user's paths."""
         return replace(outcome, job=self._jobs[hand.index].written_as(outcome.job.target))
 
     def _ends(self) -> bool:
         return any(outcome.ends for outcome in self._outcomes.values())
 
-    def _dismiss(self) -> None:
-        """End the workers: what is being rendered is discarded, what is being written is finished."""
+    def _stop_workers(self) -> None:
+        """Stop the workers: photos being rendered are discarded, photos being written are finished."""
         for call, (worker, hand) in self._calls.items():
             if hand and hand.rendered:
                 with suppress(self._ray.exceptions.RayActorError):
@@ -231,8 +235,8 @@ class _Crew:
 
 @contextmanager
 def _ray() -> Iterator[Any]:
-    """Ray, connected, unless the caller's program has connected it already."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    """Ray, connected; a connection of the caller is kept."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics
     try:
         import ray
     except ImportError:
@@ -242,7 +246,9 @@ def _ray() -> Iterator[Any]:
         try:
             ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
         except Exception as error:
-            raise DeviceError(f"the Ray cluster cannot be reached: {error}", "RAY_ADDRESS names it") from error
+            raise DeviceError(
+                f"the Ray cluster cannot be reached: {error}", "set RAY_ADDRESS to its address"
+            ) from error
     try:
         yield ray
     finally:

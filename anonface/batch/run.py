@@ -1,4 +1,4 @@
-"""Many photos through one task: read ahead, treated in turn, written behind."""
+"""Many photos through one task: read ahead, processed in turn, written behind."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _NOT_LOADED = re.compile(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one photo.
+    """The result of one photo.
 
     Args:
-        faces: one entry a face, kept ones included.
-        tier: what recovery can build on, see :class:`Treated`; empty where nothing was written.
-        seconds: from reading to writing, waiting left out.
-        notes: what its owner may want to know, one line each.
-        ends: the next photo would fare no better, so it was the last.
+        faces: one entry per face, unchanged ones included.
+        tier: what recovery can use, see :class:`Treated`; empty if nothing was written.
+        seconds: from reading to writing, without waiting.
+        notes: for the user, one line each.
+        ends: the run ends here, since the next photo would fail too.
         resumed: an earlier run wrote it.
-        verified: whether the key was the right one, of a recovered photo.
+        verified: whether the key was right, for a recovered photo.
     """
 
     job: Job
@@ -66,12 +66,12 @@ class Outcome:
 
     @property
     def exact(self) -> bool:
-        """Of a recovered photo: whether the file that was written shows every pixel of the original."""
+        """Whether the written file of a recovered photo has every pixel of the original."""
         lossless = FORMATS.get(self.job.target.suffix.lower()) != "jpeg"
         return self.tier == "file" or (self.tier == "face" and lossless)
 
     def record(self) -> Record:
-        """For reports and journals; names files, and holds no digest, no code of a face and no key."""
+        """The outcome for reports and journals; names files, and holds no digest, no face code and no key."""
         written = self.state in WRITTEN
         error = self.error
         return {
@@ -98,7 +98,7 @@ class Outcome:
 
     @classmethod
     def resume(cls, job: Job, record: Record) -> Outcome:
-        """What an earlier run noted about a photo that it finished."""
+        """The outcome that an earlier run noted about a finished photo."""
         faces = [
             FaceReport(
                 face["index"], face["kind"], tuple(face.get("box") or face["crop"]), face["reason"], "box" in face
@@ -121,13 +121,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a run does with single photos.
+    """The rules of a run for single photos.
 
     Args:
-        overwrite: replace outputs that exist.
-        skip_existing: pass over photos whose output exists.
-        skip_faceless: pass over photos without a face.
-        journal: notes what is written, and knows what an earlier run has written.
+        overwrite: replace existing outputs.
+        skip_existing: skip photos whose output exists.
+        skip_faceless: skip photos without a face.
+        journal: records what is written, and what an earlier run has written.
     """
 
     overwrite: bool = False
@@ -135,35 +135,35 @@ class Rules:
     skip_faceless: bool = False
     journal: Journal | None = None
 
-    def sort_out(self, jobs: Sequence[Job], tell: Callable[[Outcome], None]) -> list[Job]:
-        """The jobs that are to be done; of the others is told what became of them."""
+    def sort_out(self, jobs: Sequence[Job], report: Callable[[Outcome], None]) -> list[Job]:
+        """The jobs that are left to do; the results of the others are reported."""
         ready = []
         for job in jobs:
             if self.journal and (record := self.journal.finished(job.outputs)):
-                tell(Outcome.resume(job, record))
+                report(Outcome.resume(job, record))
             elif self.skip_existing and (there := existing(job)):
-                tell(Outcome(job, "skipped", notes=(f"{str(there)!r} exists",)))
+                report(Outcome(job, "skipped", notes=(f"{str(there)!r} exists",)))
             else:
                 try:
                     for file in job.outputs:
                         check_target(file, job.source, self.overwrite)
                     ready.append(job)
                 except OutputError as error:
-                    tell(Outcome(job, "failed", error=error))
+                    report(Outcome(job, "failed", error=error))
         return ready
 
     def failed(self, job: Job, raised: Exception, seconds: float = 0.0, ends: bool = False) -> Outcome:
-        """What becomes of a photo that raises."""
+        """The outcome of a photo that raised an error."""
         error = explained(raised)
         if isinstance(error, NoFaceError) and self.skip_faceless:
             return Outcome(job, "skipped", seconds=seconds, notes=(error.message,))
-        # A device that is out of memory may do for a smaller photo; a lost one, or missing weights, will not.
+        # A device that is out of memory may work for a smaller photo; a lost device or missing weights will not.
         lost = isinstance(error, DeviceError) and not error.message.startswith(OUT_OF_MEMORY)
         ends = ends or lost or isinstance(error, WeightsError)
         return Outcome(job, "failed", seconds=seconds, error=error, ends=ends)
 
     def note(self, job: Job, outcome: Outcome, sizes: Sequence[tuple[Path, int]]) -> None:
-        """Into the journal, before the files are written."""
+        """Record the outcome in the journal, before the files are written."""
         if self.journal:
             self.journal.note(sizes, outcome.record(), job.target)
 
@@ -172,7 +172,7 @@ NO_RULES = Rules()
 
 
 def done(job: Job, treated: Treated, files: Sequence[tuple[Path, Content]], seconds: float) -> Outcome:
-    """What becomes of a photo once its files are written."""
+    """The outcome of a photo once its files are written."""
     faces = tuple(treated.result.faces)
     job = job.written_as(files[-1][0])
     decoy = treated.verified == "no"
@@ -183,14 +183,14 @@ def done(job: Job, treated: Treated, files: Sequence[tuple[Path, Content]], seco
 
 def _decoy(job: Job) -> WrongKeyError:
     return WrongKeyError(
-        f"the key is not the one that this photo was sealed under; {str(job.target)!r} is a decoy",
-        "give the right key for the original",
+        f"the key is not the one of this photo; {str(job.target)!r} is a decoy",
+        "give the right key to recover the original",
     )
 
 
 @dataclass
 class _InHand:
-    """A photo on its way through a run."""
+    """A photo in progress."""
 
     job: Job
     opened: Future[tuple[Opened, float]] | None = None
@@ -199,20 +199,20 @@ class _InHand:
 
 
 def run(
-    jobs: Sequence[Job], task: Task, tell: Callable[[Outcome], None], rules: Rules = NO_RULES, workers: int = 1
+    jobs: Sequence[Job], task: Task, report: Callable[[Outcome], None], rules: Rules = NO_RULES, workers: int = 1
 ) -> None:
-    """Do the jobs in their order: photos are read ahead and written behind while the device works on one.
+    """Run the jobs in order: photos are read ahead and written behind while the device works on one.
 
-    All outputs are checked before the first photo; a photo that fails stops no other. An interrupt discards the photo
-    that the device has in hand, and those behind it are written to their end and told before it goes on its way. What
-    is raised after :mod:`anonface.signals` has received one is taken for it.
+    All outputs are checked before the first photo; a photo that fails does not stop the others. An interrupt discards
+    the photo that the device works on; earlier photos are written and reported first. Any exception after
+    :mod:`anonface.signals` has received a signal counts as the interrupt.
 
     Args:
-        tell: called once a photo, in the order of the jobs save those that need no work, which come first.
-        workers: threads. As many photos are read ahead, and as many wait to be written: memory holds at most
-            2 * ``workers`` + 1 of them.
+        report: called once per photo, in the order of the jobs; those that need no work come first.
+        workers: number of threads, of photos read ahead, and of photos that wait to be written. Memory holds at most
+            2 * ``workers`` + 1 photos.
     """
-    waiting = deque(rules.sort_out(jobs, tell))
+    waiting = deque(rules.sort_out(jobs, report))
     ahead: deque[_InHand] = deque()
     behind: deque[_InHand] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="anonface")
@@ -247,7 +247,7 @@ def run(
                     first.written.result()
                 assert first.outcome
                 behind.popleft()
-                tell(first.outcome)
+                report(first.outcome)
     finally:
         for hand in ahead:
             if hand.opened:
@@ -255,18 +255,18 @@ def run(
         pool.shutdown(wait=True)
         for hand in behind:
             if hand.outcome:
-                tell(hand.outcome)
+                report(hand.outcome)
 
 
 def _treat(hand: _InHand, task: Task, rules: Rules, pool: ThreadPoolExecutor, close: Callable[..., None]) -> bool:
-    """The device's part of one photo, which is handed on to be written. Whether the run ends with it."""
+    """Process one photo on the device and schedule its writing; returns whether the run ends."""
     assert hand.opened
     try:
         opened, seconds = hand.opened.result()
     except Exception as raised:
         hand.outcome = rules.failed(hand.job, raised)
         return hand.outcome.ends
-    hand.opened = None  # as soon as it is written, nothing holds its pixels any more
+    hand.opened = None  # frees the pixels once the photo is written
     try:
         task.ready(opened)
     except Exception as raised:
@@ -291,13 +291,13 @@ def _timed_open(task: Task, job: Job) -> tuple[Opened, float]:
 
 
 def explained(error: Exception) -> AnonfaceError:
-    """The error as one of ours: running out of memory says what lowers the need, the unexpected is called so."""
+    """The error as an AnonfaceError, with a hint where memory ran out."""
     if isinstance(error, AnonfaceError):
         return error
     text = " ".join(str(error).split())
     if _NOT_LOADED.search(text):
         known: AnonfaceError = DeviceError(
-            f"{OUT_OF_MEMORY}: {text}", "let this process take more memory and threads (see `ulimit -a`)"
+            f"{OUT_OF_MEMORY}: {text}", "raise the limits of memory and threads (see `ulimit -a`)"
         )
     elif isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
         known = DeviceError(
@@ -305,7 +305,7 @@ def explained(error: Exception) -> AnonfaceError:
         )
     else:
         known = AnonfaceError(
-            f"unexpected {type(error).__name__}: {text}", "this is a bug; `anonface --debug ...` shows where it arose"
+            f"unexpected {type(error).__name__}: {text}", "this is a bug; `anonface --debug ...` prints the traceback"
         )
     known.__cause__ = error
     return known

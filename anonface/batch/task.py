@@ -1,4 +1,4 @@
-"""What is done to one photo: opened, treated, and written as one or more files."""
+"""The steps for one photo: open, process, and write as one or more files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ DEFAULT_BACKEND = "ifadit"
 
 @cache
 def default_engine(backend: str = DEFAULT_BACKEND) -> Engine:
-    """A backend's engine with all defaults, made once."""
+    """A backend's engine with default settings, made once."""
     from anonface.pipeline import Engine
 
     return Engine(backend)
@@ -78,12 +78,12 @@ class Opened:
 
     Args:
         source: its name.
-        data: its bytes, where they are to be sealed.
-        photo: what it shows; None where a sealed original takes its place.
+        data: its bytes, if they are to be encrypted.
+        photo: the decoded photo; None where an encrypted original takes its place.
         header: of an anonymized photo's record.
         contents: of that record's payload.
         verified: whether the key was the right one, as in :class:`Recovered`.
-        notes: what is to be said of it, one line each.
+        notes: for the user, one line each.
     """
 
     source: Path | None
@@ -96,17 +96,17 @@ class Opened:
 
     @property
     def decoded(self) -> Photo:
-        """What it shows, where that was asked for."""
+        """The decoded photo, which must have been read."""
         assert self.photo
         return self.photo
 
 
 @dataclass(frozen=True)
 class Treated:
-    """A photo's new pixels with what is to be said about it.
+    """A photo's new pixels, with notes on it.
 
     Args:
-        tier: what is sealed in it or brought it back, or "stateless".
+        tier: what is stored in it or recovered it, or "stateless".
         notes: one line each.
         verified: as in :class:`Recovered`.
     """
@@ -118,7 +118,7 @@ class Treated:
 
 
 class Result(Protocol):
-    """What :meth:`Task.treat` comes to."""
+    """The result of :meth:`Task.treat`."""
 
     @property
     def pixels(self) -> Pixels: ...
@@ -128,28 +128,28 @@ class Result(Protocol):
 
 
 class Task(Protocol):
-    """What is done to every photo of a run, in steps: files are read and written beside the device's work."""
+    """The steps for every photo of a run; files are read and written while the device works."""
 
     def open(self, source: Source, sidecar: Path | None = None) -> Opened:
         """Read a photo. Runs in any thread."""
         ...
 
     def ready(self, opened: Opened) -> None:
-        """Make the engine, if the photo needs it and it is not made yet. What it raises concerns every photo."""
+        """Make the engine, if the photo needs it and there is none yet. An error here concerns every photo."""
         ...
 
     def treat(self, opened: Opened) -> Treated:
-        """Do the device's part."""
+        """Process the photo on the device."""
         ...
 
     def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
-        """What to write where, the photo itself last. Runs in any thread."""
+        """The files to write and their contents, the photo itself last. Runs in any thread."""
         ...
 
 
 @dataclass(frozen=True)
 class Anonymizing:
-    """How photos are anonymized; the fields are as in :func:`anonymize`."""
+    """Anonymizes photos; the fields are as in :func:`anonymize`."""
 
     key: Key
     engine: Engine | Callable[[], Engine] = default_engine
@@ -169,11 +169,11 @@ class Anonymizing:
         if self.seal == "face" and photo.deep is not None:
             raise UsageError(
                 f"{_called(source)!r} has 16 bits a channel, of which --seal face keeps 8",
-                "--seal file brings all of it back",
+                "--seal file keeps all of it",
             )
         name = name_of(source)
         if name and result_mark(name) == "anon":
-            photo = replace(photo, notes=(*photo.notes, "it is named like a photo that was anonymized before"))
+            photo = replace(photo, notes=(*photo.notes, "its name is that of a photo that was anonymized before"))
         return Opened(name, data if self.seal == "file" else b"", photo)
 
     def ready(self, opened: Opened) -> None:
@@ -190,7 +190,10 @@ class Anonymizing:
             faceless=self.faceless,
             sealed=self.seal != "none" and not self.stateless,
         )
-        notes = (*opened.decoded.notes, *(result.notes if result.faces else ["no face was found; only copied"]))
+        notes = (
+            *opened.decoded.notes,
+            *(result.notes if result.faces else ["no face was found, so the photo was only copied"]),
+        )
         return Treated(result, "stateless" if self.stateless else self.seal, notes)
 
     def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
@@ -215,16 +218,16 @@ class Anonymizing:
             if size_of(made) > MAX_FILE_BYTES:
                 raise LimitError(
                     f"the result takes {size_of(made) >> 20} MiB, more than could be read again",
-                    "keep the record apart with --sidecar, or seal less with --seal face",
+                    "write the record to a file of its own with --sidecar, or store less with --seal face",
                 )
         return files
 
 
 @dataclass(frozen=True)
 class Recovering:
-    """How photos are recovered; the fields are as in :func:`recover`.
+    """Recovers photos; the fields are as in :func:`recover`.
 
-    ``spared`` are files that no original may take the name of, under whatever suffix it brings, and no decoy.
+    ``spared`` are files that recovered originals and decoys must not replace.
     """
 
     key: Key | Callable[[Header | None], Key]
@@ -236,7 +239,7 @@ class Recovering:
     faces: Chosen = "all"
     quality: int = QUALITY
     max_pixels: int = MAX_PIXELS
-    spared: Spared = Spared()  # noqa: RUF009 (nothing is spared, and nothing changes that)
+    spared: Spared = Spared()  # noqa: RUF009 (an immutable empty set)
 
     def open(self, source: Source, sidecar: Path | None = None) -> Opened:
         name, called = name_of(source), _called(source)
@@ -252,9 +255,7 @@ class Recovering:
         record = read_record(called, data, sidecar)
         header = anf1.decode(record)
         if header.parameters.get(anf1.ORIGINAL) and header.tier == "none":
-            raise ContainerError(
-                "an original was sealed into this record, and somebody has taken it away", "use an intact copy"
-            )
+            raise ContainerError("the encrypted original was removed from this record", "use an intact copy")
         contents = NOTHING
         verified: Verified = "yes" if header.seal else "unknown"
         try:
@@ -274,25 +275,25 @@ class Recovering:
     def _belonging(
         self, source: Source, data: bytes, header: Header, contents: sealing.Contents, sidecar: Path
     ) -> tuple[str, ...]:
-        """Notes on a picture whose original another file holds; none if it is as it was written, or is that file.
+        """Notes on a picture whose original is in a sidecar; none if the picture is unchanged.
 
         Raises:
-            ContainerError: it is another photo.
+            ContainerError: the sidecar belongs to another photo.
         """
         if carriers.kind(data) in ("png", "jpeg", "webp") and carriers.picture_digest(data) == contents.binding:
             return ()
         name, called = name_of(source), _called(source)
         if name and os.path.realpath(name) == os.path.realpath(sidecar):
-            return ("the original is taken from the record, whatever the picture shows",)
+            return ("the original is taken from the record, without looking at the picture",)
         try:
             picture, original = (read_photo(file, self.max_pixels, called) for file in (data, bytes(contents.data)))
         except AnonfaceError:
-            return ("whether the original belongs to this picture could not be told: one of them cannot be read",)
+            return ("it is unknown whether the original belongs to this picture: one of them cannot be read",)
         if sealing.resembles(header, original.pixels, picture.pixels):
-            return ("the picture was saved again since it was written; the original is the record's",)
+            return ("the picture was saved again since it was written; the original is taken from the record",)
         raise ContainerError(
             f"{str(sidecar)!r} belongs to another photo than {called!r}",
-            f"to take the original that it holds nevertheless, recover {str(sidecar)!r} with itself as --sidecar",
+            f"to recover its original anyway, recover {str(sidecar)!r} with itself as --sidecar",
         )
 
     def ready(self, opened: Opened) -> None:
@@ -302,14 +303,14 @@ class Recovering:
     def treat(self, opened: Opened) -> Treated:
         header, contents, tier = opened.header, opened.contents, self._tier(opened)
         notes = (*opened.notes, *(opened.photo.notes if opened.photo else ()))
-        said = "none" if header else "stateless"
+        used = "none" if header else "stateless"
         if header and tier == "file":
             original = Recovered("file", opened.verified, header.reports(), None, bytes(contents.data))
             return Treated(original, tier, notes, opened.verified)
         photo = opened.decoded
         if header and tier == "face":
             pixels, faces = sealing.mended(header, contents, photo.pixels, photo.alpha), header.reports()
-            said = tier
+            used = tier
         else:
             key = sealing.network_key(contents, self._key(header))
             result = self._engine(header).recover(photo.pixels, key, header, faces=self.faces)
@@ -317,10 +318,10 @@ class Recovering:
             if contents.tier == "none" and contents.network_key:
                 notes = (
                     *notes,
-                    "it was rekeyed with nothing sealed in it: nobody could tell whether the old key was right",
+                    "it was rekeyed without an encrypted original, so it is unknown whether the old key was right",
                 )
         return Treated(
-            Recovered(tier, opened.verified, faces, None, _pixels=pixels), said, notes, verified=opened.verified
+            Recovered(tier, opened.verified, faces, None, _pixels=pixels), used, notes, verified=opened.verified
         )
 
     def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
@@ -340,32 +341,32 @@ class Recovering:
         return self.key(header) if callable(self.key) else self.key
 
     def _tier(self, opened: Opened) -> Tier:
-        """What leads the photo back."""
+        """The tier that recovers the photo."""
         return "none" if self.unsealed else opened.contents.tier
 
     def _original_target(self, opened: Opened, target: Path) -> Path:
-        """Where a sealed original goes, which has a suffix of its own."""
+        """The target of an encrypted original, which has a suffix of its own."""
         suffix = opened.contents.suffix
         own = target.with_suffix(suffix)
         if self.original_suffix:
             return self._checked(own, opened)
         if _same_format(target.suffix) != _same_format(suffix):
             raise UsageError(
-                f"the sealed original is a {suffix or 'file without a suffix'}, {str(target)!r} names another format",
+                f"the original is a {suffix or 'file without a suffix'}, but {str(target)!r} names another format",
                 f"name it {own}, or give a folder",
             )
         return target
 
     def _checked(self, target: Path, opened: Opened) -> Path:
-        """A name that was not known when the run was laid out; whether it exists is seen when it is written."""
+        """Check a name that was not known when the run was planned; its existence is checked when it is written."""
         check_target(target, opened.source, overwrite=True)
         if target in self.spared:
-            raise OutputError(f"{str(target)!r} is read or written by this very command", "choose another output")
+            raise OutputError(f"{str(target)!r} is read or written by this command", "choose another output")
         return target
 
 
 def _decoy_name(target: Path) -> Path:
-    """photo.recovered.png -> photo.decoy.png, so that no decoy stands where a recovery belongs."""
+    """photo.recovered.png -> photo.decoy.png, so that a decoy never takes the name of a recovered photo."""
     name = Path(RESULT.sub(r"\2", target.name))
     return target.with_name(f"{name.stem}.{_DECOY}{name.suffix}")
 
@@ -375,7 +376,7 @@ def _made(engine: Engine | Callable[[], Engine]) -> Engine:
 
 
 def _needs_record(data: bytes) -> bool:
-    """Whether a file carries a record, and one without which key and pixels are not enough."""
+    """Whether a file carries a record that its recovery needs."""
     try:
         record = carriers.extract(data)
         return record is not None and not anf1.decode(record).consistent
@@ -392,10 +393,10 @@ class Recovered:
     """A recovered photo.
 
     Args:
-        tier: what brought it back: the sealed "file", the sealed "face" pixels, or the networks ("none").
-        verified: whether the key was the right one: "yes" or "no" (of a decoy) where a seal tells, else "unknown".
-        faces: what became of each face.
-        file: what was written, if anything.
+        tier: what recovered it: the encrypted "file", the encrypted "face" pixels, or the networks ("none").
+        verified: whether the key was right: "yes" or "no" (of a decoy) if an original is stored, else "unknown".
+        faces: the result of each face.
+        file: the file that was written, if any.
         original: the original file's bytes, of tier "file".
     """
 
@@ -408,7 +409,7 @@ class Recovered:
 
     @cached_property
     def pixels(self) -> Pixels:
-        """[H, W, 3] uint8 RGB, upright. Of an original file they are decoded when they are first asked for."""
+        """[H, W, 3] uint8 RGB, upright. Those of an original file are decoded at first use."""
         if self._pixels is not None:
             return self._pixels
         assert self.original is not None
@@ -416,12 +417,12 @@ class Recovered:
 
 
 def _called(source: Source) -> str:
-    """What messages call a source."""
+    """The name of a source in messages."""
     return str(name_of(source) or "the photo")
 
 
 def read_record(called: str, data: bytes, sidecar: Path | None = None) -> bytes:
-    """The record of an anonymized photo, from its sidecar when one is named; not yet decoded.
+    """The encoded record of an anonymized photo, from its sidecar if one is named.
 
     Args:
         called: the photo's name, for messages.
@@ -443,7 +444,7 @@ def format_of(target: Path) -> str:
         return FORMATS[target.suffix.lower()]
     except KeyError:
         raise UsageError(
-            f"the name {str(target)!r} does not say which format to write",
+            f"the name {str(target)!r} does not name a format",
             f"end it with {', '.join(SUFFIXES.values())}, or with / for a folder",
         ) from None
 
@@ -462,10 +463,10 @@ def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int, keep_met
 
 
 def write_files(files: Sequence[tuple[Path, Content]], overwrite: bool) -> None:
-    """Write a photo's files, the record before the photo: without its record it could never be recovered.
+    """Write a photo's files, the record before the photo, which could not be recovered without it.
 
     Raises:
-        OutputError: one cannot be written; none is there then.
+        OutputError: one cannot be written; then none is.
     """
     for file, _ in files:
         try:
@@ -476,6 +477,6 @@ def write_files(files: Sequence[tuple[Path, Content]], overwrite: bool) -> None:
 
 
 def result_mark(file: Path) -> str:
-    """The mark of this program's results, "anon", "recovered" or "decoy"; nothing on other names."""
+    """The mark of this program's results, "anon", "recovered" or "decoy"; empty for other names."""
     result = RESULT.search(file.name)
     return result[1].lower() if result else ""

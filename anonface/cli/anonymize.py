@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,8 +17,13 @@ from anonface.cli.options import (
     EFFORTS,
     AsJson,
     Backend,
+    BackendOptions,
     BatchSize,
+    Box,
+    ChangedFaces,
     Compile,
+    Consistent,
+    Decoy,
     Detector,
     Device,
     Faces,
@@ -33,40 +38,44 @@ from anonface.cli.options import (
     MaxPixels,
     Model,
     Name,
+    NoFace,
     Offline,
     Output,
     Overwrite,
-    Own,
     Parser,
     PassphraseFile,
     Paths,
     Quality,
-    Recorded,
-    RecordsBeside,
+    RecordedBackend,
+    RecordedQuality,
+    RecordedRefine,
+    RecordSidecar,
+    RecoverStateless,
     Recursive,
     Refine,
     Report,
     Resume,
     RunsOn,
     Seal,
+    SealUsed,
+    Sheet,
     Sidecar,
     SkipExisting,
+    Stateless,
     Steps,
     StrictKeys,
     Transform,
     WeakPassphrase,
     Workers,
+    backend_options,
     check_jpeg,
     check_options,
     chosen_faces,
-    own_settings,
     parse_box,
     refinement_steps,
 )
-from anonface.cli.run import Order, run_photos
-from anonface.errors import (
-    UsageError,
-)
+from anonface.cli.run import RunOptions, run_photos
+from anonface.errors import UsageError
 
 if TYPE_CHECKING:
     from anonface.batch.plan import Job
@@ -77,80 +86,69 @@ def anonymize(
     ctx: typer.Context,
     paths: Paths,
     output: Output = None,
+    seal: Seal = None,
+    stateless: Stateless = False,
+    sidecar: Sidecar = None,
+    format: Format = None,
+    overwrite: Overwrite = False,
+    report: Report = None,
+    as_json: AsJson = False,
     key_file: KeyFile = None,
     passphrase_file: PassphraseFile = None,
     weak_passphrase: WeakPassphrase = False,
     strict_keys: StrictKeys = False,
-    consistent: Annotated[
-        bool, typer.Option("--consistent", help="One person becomes one other person in all photos under the key.")
-    ] = False,
-    stateless: Annotated[
-        bool, typer.Option("--stateless", help="Store nothing in the photo; implies --consistent.")
-    ] = False,
-    sidecar: Sidecar = None,
-    sheet: Annotated[
-        Path | None, typer.Option(help="Also lay out originals and results side by side, in this PNG.")
-    ] = None,
-    seal: Seal = None,
-    device: Device = "auto",
-    backend: Backend = "ifadit",
-    batch_size: BatchSize = 4,
-    detector: Detector = "yunet",
-    parser: Parser = "trained",
-    refine: Refine = None,
-    quality: Quality = None,
+    faces: Faces = "all",
+    keep_faces: KeepFaces = None,
+    box: Box = None,
+    no_face: NoFace = "fail",
+    consistent: Consistent = False,
     free: Free = None,
     keep: Keep = None,
+    quality: Quality = None,
+    backend: Backend = "ifadit",
+    device: Device = "auto",
+    batch_size: BatchSize = 4,
+    name: Name = None,
+    jpeg_quality: JpegQuality = None,
+    keep_metadata: KeepMetadata = False,
+    sheet: Sheet = None,
+    max_pixels: MaxPixels = 64_000_000,
+    recursive: Recursive = False,
+    skip_existing: SkipExisting = False,
+    resume: Resume = False,
+    workers: Workers = None,
+    runs_on: RunsOn = "local",
+    refine: Refine = None,
+    detector: Detector = "yunet",
+    parser: Parser = "trained",
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
     compiled: Compile = False,
-    box: Annotated[
-        list[str] | None,
-        typer.Option(metavar="X,Y,W,H", help="A face that the detector misses, in pixels; repeatable."),
-    ] = None,
-    faces: Faces = "all",
-    keep_faces: KeepFaces = None,
-    no_face: Annotated[
-        Literal["fail", "copy", "skip"],
-        typer.Option(help="What becomes of a photo without a face; a copy has no metadata."),
-    ] = "fail",
-    name: Name = None,
-    format: Format = None,
-    jpeg_quality: JpegQuality = None,
-    keep_metadata: KeepMetadata = False,
-    overwrite: Overwrite = False,
-    skip_existing: SkipExisting = False,
-    resume: Resume = False,
-    recursive: Recursive = False,
-    workers: Workers = None,
-    runs_on: RunsOn = "local",
-    report: Report = None,
-    max_pixels: MaxPixels = 64_000_000,
     offline: Offline = False,
-    as_json: AsJson = False,
 ) -> int:
-    """Make everybody in the photos somebody else: photo.jpg -> photo.anon.png."""
-    from anonface import api
-    from anonface.batch import plan as plan_module
-    from anonface.batch import task as task_module
+    """Replace every face in the photos by a synthetic face chosen by the key.
+
+    photo.jpg becomes photo.anon.png, unless --output names another file.
+    """
+    from anonface.api import chosen_tier
+    from anonface.batch.plan import plan
+    from anonface.batch.task import QUALITY, open_photo
 
     check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:
         raise UsageError("--stateless stores no record, so there is none to write into a --sidecar")
     boxes = [parse_box(text) for text in box or ()]
-    jobs = plan_module.plan(
-        paths, "anonymize", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive
-    )
+    jobs = plan(paths, "anonymize", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
     check_jpeg(jpeg_quality, jobs)
     if boxes and len(jobs) > 1:
         raise UsageError("--box belongs to one photo", "anonymize that photo alone")
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless, weak=weak_passphrase)
-    own = own_settings(free, keep, model, transform, steps, compiled)
+    own = backend_options(free, keep, model, transform, steps, compiled)
     _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report, "--sheet": sheet})
     if sheet:
         check_sheet(sheet, overwrite)
-    tiers = [api.chosen_tier(seal, job.target, stateless) for job in jobs]
+    tiers = [chosen_tier(seal, job.target, stateless) for job in jobs]
     options = {
         "seal": tiers[0],
         "consistent": consistent,
@@ -158,21 +156,18 @@ def anonymize(
         "boxes": boxes,
         "faces": chosen_faces(faces),
         "faceless": no_face == "copy",
-        "quality": jpeg_quality or task_module.QUALITY,
+        "quality": jpeg_quality or QUALITY,
         "keep_metadata": keep_metadata,
         "max_pixels": max_pixels,
     }
     engine = EngineSettings(
         backend, device, detector, parser, refinement_steps(refine, quality), batch_size, keep_faces, max_pixels, own
     )
-    order = Order(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers)
-    code, outcomes = run_photos(ctx, jobs, anonymizing, keys, engine, options, order)
+    run = RunOptions(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers)
+    code, outcomes = run_photos(ctx, jobs, anonymizing, keys, engine, options, run)
     if sheet and (done := [outcome.job for outcome in outcomes if outcome.state in ("done", "copied")]):
         pairs = [
-            [
-                thumbnail(task_module.open_photo(file, max_pixels)[1].pixels, SHEET_CELL)
-                for file in (job.source, job.target)
-            ]
+            [thumbnail(open_photo(file, max_pixels)[1].pixels, SHEET_CELL) for file in (job.source, job.target)]
             for job in done
         ]
         write_sheet(sheet, pairs, ("original", "anonymized"), [job.source for job in done], SHEET_CELL, overwrite)
@@ -183,69 +178,61 @@ def recover(
     ctx: typer.Context,
     paths: Paths,
     output: Output = None,
+    seal: SealUsed = "best",
+    stateless: RecoverStateless = False,
+    sidecar: RecordSidecar = None,
+    decoy: Decoy = False,
+    format: Format = None,
+    overwrite: Overwrite = False,
+    report: Report = None,
+    as_json: AsJson = False,
     key_file: KeyFile = None,
     passphrase_file: PassphraseFile = None,
     strict_keys: StrictKeys = False,
-    stateless: Annotated[
-        bool, typer.Option("--stateless", help="Use pixels and key alone: for photos anonymized so.")
-    ] = False,
-    sidecar: RecordsBeside = None,
-    seal: Annotated[
-        Literal["best", "none"], typer.Option(help="none: recover by the networks, whatever is sealed.")
-    ] = "best",
-    decoy: Annotated[
-        bool, typer.Option("--decoy", help="Under a wrong key, write the face that it leads to; exit 7 all the same.")
-    ] = False,
-    device: Device = "auto",
-    backend: Recorded = None,
-    batch_size: BatchSize = 4,
-    detector: Detector = "yunet",
-    parser: Parser = "trained",
-    refine: Refine = None,
-    quality: Quality = None,
+    faces: ChangedFaces = "all",
+    keep_faces: FacesKept = None,
     free: Free = None,
     keep: Keep = None,
+    quality: RecordedQuality = None,
+    backend: RecordedBackend = None,
+    device: Device = "auto",
+    batch_size: BatchSize = 4,
+    name: Name = None,
+    jpeg_quality: JpegQuality = None,
+    max_pixels: MaxPixels = 64_000_000,
+    recursive: Recursive = False,
+    skip_existing: SkipExisting = False,
+    resume: Resume = False,
+    workers: Workers = None,
+    runs_on: RunsOn = "local",
+    refine: RecordedRefine = None,
+    detector: Detector = "yunet",
+    parser: Parser = "trained",
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
     compiled: Compile = False,
-    faces: Faces = "all",
-    keep_faces: FacesKept = None,
-    name: Name = None,
-    format: Format = None,
-    jpeg_quality: JpegQuality = None,
-    overwrite: Overwrite = False,
-    skip_existing: SkipExisting = False,
-    resume: Resume = False,
-    recursive: Recursive = False,
-    workers: Workers = None,
-    runs_on: RunsOn = "local",
-    report: Report = None,
-    max_pixels: MaxPixels = 64_000_000,
     offline: Offline = False,
-    as_json: AsJson = False,
 ) -> int:
-    """Lead anonymized photos back by the best that they offer: photo.anon.png -> photo.recovered.jpg.
+    """Recover the originals of anonymized photos, by the best means that each photo offers.
 
-    A sealed original comes back byte for byte, under its own suffix. Where nothing is sealed, a wrong key leads to yet
-    another person.
+    photo.anon.png becomes photo.recovered.jpg. An encrypted original comes back byte for byte, under its own suffix.
+    Where none is stored, a wrong key shows a wrong-key face, and no check reveals it.
     """
-    from anonface.batch import plan as plan_module
-    from anonface.batch import task as task_module
+    from anonface.batch.plan import plan
+    from anonface.batch.task import QUALITY
 
     check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:
-        raise UsageError("--stateless uses no record, so a --sidecar has no say")
+        raise UsageError("--stateless uses no record, so it excludes --sidecar")
     if not stateless and (faces != "all" or keep_faces):
         raise UsageError("the record says which faces were changed", "--faces and --keep-faces go with --stateless")
     if not stateless and (transform or steps):
         raise UsageError("the record says how it was done", "--transform and --steps go with --stateless")
-    jobs = plan_module.plan(
-        paths, "recover", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive
-    )
+    jobs = plan(paths, "recover", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
     check_jpeg(jpeg_quality, jobs)
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
-    own = own_settings(free, keep, model, transform, steps, compiled)
+    own = backend_options(free, keep, model, transform, steps, compiled)
     spared = _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report})
     options = {
         "unsealed": seal == "none",
@@ -253,20 +240,19 @@ def recover(
         "stateless": stateless,
         "original_suffix": not jobs[0].named,
         "faces": chosen_faces(faces),
-        "quality": jpeg_quality or task_module.QUALITY,
+        "quality": jpeg_quality or QUALITY,
         "max_pixels": max_pixels,
         "spared": spared,
     }
     effort = refinement_steps(refine, quality)
     if stateless and effort is None and backend in (None, "ifadit"):
-        steps_taken = EFFORTS["balanced"]
         say(
-            f"anonface: note: recovered with {steps_taken} steps, as --quality balanced is; photos made with --quality "
-            "fast come back with --quality fast, in a fraction of the time"
+            f"anonface: note: recovering with {EFFORTS['balanced']} steps, as of --quality balanced; "
+            "photos made with --quality fast recover much faster with --quality fast"
         )
     engine = EngineSettings(backend or "", device, detector, parser, effort, batch_size, keep_faces, max_pixels, own)
-    order = Order(overwrite, skip_existing, False, resume, report, runs_on, workers)
-    return run_photos(ctx, jobs, recovering, keys, engine, options, order)[0]
+    run = RunOptions(overwrite, skip_existing, False, resume, report, runs_on, workers)
+    return run_photos(ctx, jobs, recovering, keys, engine, options, run)[0]
 
 
 def _refuse_conflicts(
@@ -274,16 +260,16 @@ def _refuse_conflicts(
     jobs: Sequence[Job],
     keys: KeySource,
     keep_faces: Path | None,
-    own: Own,
+    own: BackendOptions,
     written: Mapping[str, Path | None],
 ) -> Spared:
     """Refuse a run that would write over what it reads or writes, before any work; see :mod:`anonface.images.paths`.
 
     Args:
-        written: files beside the photos, by their options.
+        written: other outputs than photos, by their options.
 
     Returns:
-        What names that are known only later must not be.
+        The files that names which are known only later must not replace.
     """
     from anonface.batch.plan import outputs_of
     from anonface.images.paths import COLLISION_HINT, Input, Output, Spared, refuse_conflicts
@@ -291,9 +277,9 @@ def _refuse_conflicts(
     read = [Input(job.source) for job in jobs]
     read += [Input(job.sidecar, "the record") for job in jobs if job.sidecar and job.direction == "recover"]
     read += [*keys.files(), *photos_in(keep_faces, "a photo of --keep-faces"), *model_files(own)]
-    beside = [Output(file, option) for option, file in written.items() if file]
+    others = [Output(file, option) for option, file in written.items() if file]
     if len(jobs) > 1:
-        beside.append(Output(journal_place(ctx), "the journal"))
-    hint = COLLISION_HINT if not beside else "choose another output"
-    refuse_conflicts(read, [*outputs_of(jobs), *beside], hint)
-    return Spared([*(file.path for file in read), *(file.path for file in beside)])
+        others.append(Output(journal_place(ctx), "the journal"))
+    hint = COLLISION_HINT if not others else "choose another output"
+    refuse_conflicts(read, [*outputs_of(jobs), *others], hint)
+    return Spared([*(file.path for file in read), *(file.path for file in others)])

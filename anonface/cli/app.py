@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO, cast
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
@@ -20,7 +20,7 @@ from anonface.cli.compare import compare
 from anonface.cli.console import (
     ENDED_BY,
     INTERRUPTED,
-    Session,
+    Invocation,
     complain,
     ended_json,
     error_json,
@@ -31,111 +31,115 @@ from anonface.cli.console import (
 )
 from anonface.cli.doctor import doctor
 from anonface.cli.evaluate import evaluate
+from anonface.cli.examples import EXAMPLES, FIRST_STEPS
+from anonface.cli.help import HelpCommand, HelpGroup, quick_help
 from anonface.cli.keygen import keygen
 from anonface.cli.records import inspect, rekey, strip
 from anonface.cli.train import train
 from anonface.cli.weights import list_weights, pull_weights, verify_weights, weights_licenses
-from anonface.errors import (
-    AnonfaceError,
-    UsageError,
-)
+from anonface.errors import AnonfaceError, UsageError
 from anonface.streams import Stdout, open_standard_streams
 
 app = typer.Typer(
     name="anonface",
-    help="Anonymize faces in photos under a key, and give them back to whoever holds the key.",
-    rich_markup_mode=None,
+    help="Replace the faces in photos by synthetic faces chosen by a key, and recover the originals with the key.",
+    epilog=FIRST_STEPS,
+    cls=HelpGroup,
+    rich_markup_mode=None,  # panels take half a second, and leave 24 of 80 columns to the help of an option
     pretty_exceptions_enable=False,
 )
-weights_app = typer.Typer(help="Network weights: what there is, fetch, check, terms.", rich_markup_mode=None)
-app.add_typer(weights_app, name="weights")
+weights_app = typer.Typer(help="List, download and check the network weights.", cls=HelpGroup, rich_markup_mode=None)
 
 
 def main() -> None:
-    """The ``anonface`` command, once it is loaded; :mod:`anonface.__main__` is where it is entered."""
+    """Run the command line of this process; :mod:`anonface.__main__` is the entry point."""
     try:
         signals.listen()
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
-        code = _end(signals.exit_code() or INTERRUPTED, Session(as_json="--json" in sys.argv))
+        code = _end(signals.exit_code() or INTERRUPTED, Invocation(as_json="--json" in sys.argv))
     signals.end_at_once()
     sys.exit(code)
 
 
 def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # its warnings would come before ours
-    # Threads that spin without end while they wait crawl on a shared machine; threads that sleep at once lose a third.
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")
+    # Threads that spin without limit are slow on a shared machine; threads that sleep at once lose a third.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    # else matrix products of several threads differ from run to run in their last bits, and refinement magnifies that
+    # Otherwise matrix products of several threads differ in their last bits, and refinement magnifies that.
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     _forbid_core_dumps()
-    session = Session(as_json="--json" in args)
+    invocation = Invocation(as_json="--json" in args)
     open_standard_streams()
     before, sys.stdout = sys.stdout, cast(TextIO, output := Stdout(sys.stdout))
     try:
-        with _notes_said():
-            code = _end_of(list(args) or ["--help"], session)
+        with _notes_printed():
+            code = _exit_code(list(args) or ["--help"], invocation)
     finally:
         sys.stdout = before
     if failure := output.failure():
-        complain(failure, session)
+        complain(failure, invocation)
         return code or failure.exit_code
     return code
 
 
-def _end_of(args: list[str], session: Session) -> int:
-    """The exit code of a command line, when all is said about it."""
+def _exit_code(args: list[str], invocation: Invocation) -> int:
+    """Run a command line, report its failure, and return its exit code."""
     failure: AnonfaceError
     try:
-        code = _command(args, session)
+        code = _command(args, invocation)
         if code in ENDED_BY:
-            code = signals.exit_code() or code  # typer takes either signal for an interrupt
+            code = signals.exit_code() or code  # typer treats both signals as an interrupt
             say(f"anonface: {ENDED_BY[code]}")
         return code
     except (typer.Abort, KeyboardInterrupt):
-        return _end(signals.exit_code() or INTERRUPTED, session)
+        return _end(signals.exit_code() or INTERRUPTED, invocation)
     except typer.TyperException as error:
         failure = UsageError(sentence(error.format_message()), usage_hint(error))
     except Exception as error:
         from anonface.batch.run import explained
 
         if code := signals.exit_code():
-            return _end(code, session)
+            return _end(code, invocation)
         failure = explained(error)
-    complain(failure, session)
-    if session.as_json:
+    complain(failure, invocation)
+    if invocation.as_json:
         print_json({"exit": failure.exit_code, "error": error_json(failure)})
     return failure.exit_code
 
 
-def _command(args: list[str], session: Session) -> int:
-    """Do what is asked, in a folder that is there: what libraries make of one that is gone is nobody's to read."""
+def _command(args: list[str], invocation: Invocation) -> int:
+    """Run a command, in a working directory that exists."""
     try:
         Path.cwd()
     except OSError as error:
-        raise UsageError(f"the working directory is gone: {error.strerror}", "cd to a folder that is there") from None
-    code: int = typer.main.get_command(app).main(args, "anonface", standalone_mode=False, obj=session) or 0
+        raise UsageError(f"the working directory is gone: {error.strerror}", "cd to a folder that exists") from None
+    command = typer.main.get_command(app)
+    if isinstance(command, HelpGroup) and (text := quick_help(command, args)):
+        print(text)
+        return 0
+    code: int = command.main(args, "anonface", standalone_mode=False, obj=invocation) or 0
     return code
 
 
-def _end(code: int, session: Session) -> int:
-    """Say that a signal ended the command, whatever it was doing."""
+def _end(code: int, invocation: Invocation) -> int:
+    """Report that a signal ended the command."""
     say(f"anonface: {ENDED_BY[code]}")
-    if session.as_json:
+    if invocation.as_json:
         print_json({"exit": code, "error": ended_json(code)})
     return code
 
 
 class _Notes(logging.Handler):
-    """Says what rooms without a voice of their own have to tell."""
+    """Prints what other packages log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"anonface: {'note' if record.levelno < logging.WARNING else 'warning'}: {record.getMessage()}")
 
 
 @contextmanager
-def _notes_said() -> Iterator[None]:
+def _notes_printed() -> Iterator[None]:
     logger, handler = logging.getLogger("anonface"), _Notes()
     logger.addHandler(handler)
     before, logger.propagate = logger.propagate, False
@@ -150,7 +154,7 @@ def _forbid_core_dumps() -> None:
     """A core dump would write the keys to disk."""
     try:
         import resource
-    except ImportError:  # not on Windows, which writes none of its own accord
+    except ImportError:  # Windows, which writes none by default
         return
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
@@ -168,25 +172,35 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Print where an error arose.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
     ctx.obj.debug = debug
 
 
+def _register(
+    panel: str, function: Callable[..., Any], summary: str, name: str | None = None, group: typer.Typer = app
+) -> None:
+    name = name or function.__name__.replace("_", "-")
+    examples = EXAMPLES[name if group is app else f"weights {name}"]
+    register = group.command(name, cls=HelpCommand, short_help=summary, epilog=examples, rich_help_panel=panel)
+    register(function)
+
+
 app.callback()(_options)
-app.command()(keygen)
-app.command(short_help="Replace every face by a synthetic one.")(anonymize)
-app.command(short_help="Recover originals from anonymized photos.")(recover)
-app.command()(inspect)
-app.command()(strip)
-app.command()(rekey)
-app.command(short_help="Make a contact sheet of photos.")(compare)
-app.command(short_help="Measure privacy and recovery on photos.")(evaluate)
-app.command("blind-score", short_help="Score a blind test of naturalness.")(blind_score)
-app.command(short_help="Attack the anonymization of photos.")(audit)
-app.command()(train)
-weights_app.command("list")(list_weights)
-weights_app.command("pull")(pull_weights)
-weights_app.command("verify")(verify_weights)
-weights_app.command("licenses")(weights_licenses)
-app.command(short_help="Say whether this machine is ready.")(doctor)
+_register("Keys and photos", keygen, "Make a key file that only you can read.")
+_register("Keys and photos", anonymize, "Replace every face by a synthetic face.")
+_register("Keys and photos", recover, "Recover the originals of anonymized photos.")
+_register("Keys and photos", inspect, "Show what is public about an anonymized photo.")
+_register("Keys and photos", strip, "Write a copy without the encrypted original.")
+_register("Keys and photos", rekey, "Write a copy that another key recovers.")
+_register("Measurement", compare, "Write a contact sheet of originals and results.")
+_register("Measurement", evaluate, "Measure privacy and recovery on your photos.")
+_register("Measurement", blind_score, "Score a blind test of naturalness.")
+_register("Measurement", audit, "Attack the anonymization without the key.")
+_register("Networks", train, "Train a network on synthetic faces.")
+app.add_typer(weights_app, name="weights", rich_help_panel="Networks")
+_register("Networks", doctor, "Check whether this machine is ready.")
+_register("Commands", list_weights, "List all weight files, their purpose and their state.", "list", weights_app)
+_register("Commands", pull_weights, "Download weight files.", "pull", weights_app)
+_register("Commands", verify_weights, "Check the sha256 of every downloaded file.", "verify", weights_app)
+_register("Commands", weights_licenses, "Show the licence and origin of every file.", "licenses", weights_app)

@@ -10,6 +10,7 @@ import typer
 from anonface.cli.console import PARTLY_FAILED, progress_bar
 from anonface.cli.engines import EngineSettings, LazyEngine, model_files, photos_in
 from anonface.cli.evaluate import described_engine
+from anonface.cli.help import KEY, MEASUREMENT
 from anonface.cli.key_sources import KeySource, key_of_file
 from anonface.cli.options import (
     AsJson,
@@ -27,48 +28,94 @@ from anonface.cli.options import (
     Report,
     Steps,
     Transform,
+    backend_options,
     check_options,
-    own_settings,
     refinement_steps,
 )
-from anonface.errors import (
-    UsageError,
-)
+from anonface.errors import UsageError
 
 
 def audit(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Photos; identities.csv (file,identity) may name people.")
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of photos; identities.csv (file,identity) in it names the people."),
     ],
+    report: Report = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
     attacks: Annotated[
-        str, typer.Option(metavar="NAME,...|all", help="What is tried; a wrong name lists all.")
+        str,
+        typer.Option(
+            metavar="NAME,...|all", help="Attacks to try; a wrong name lists all.", rich_help_panel=MEASUREMENT
+        ),
     ] = "all",
-    photos: Annotated[int, typer.Option(min=1, help="Photos attacked, each anonymized four times.")] = 8,
-    pairs: Annotated[int, typer.Option(min=0, help="Examples that learning attackers make, without refinement.")] = 64,
-    candidates: Annotated[int, typer.Option(min=2, help="Possible originals of each photo.")] = 20,
-    guesses: Annotated[int, typer.Option(min=2, help="Keys that a guesser tries, and bytes that are flipped.")] = 120,
-    crowd: Annotated[int, typer.Option(min=0, help="Photos of others that originals are sought among.")] = 24,
-    seed: Annotated[int, typer.Option(min=0, help="Of photos, keys and all that attackers draw.")] = 1,
+    photos: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Photos to attack, each anonymized four times.", rich_help_panel=MEASUREMENT
+        ),
+    ] = 8,
+    pairs: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Training pairs of the learning attacks, anonymized without refinement.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = 64,
+    candidates: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Candidate originals per photo.", rich_help_panel=MEASUREMENT)
+    ] = 20,
+    guesses: Annotated[
+        int,
+        typer.Option(min=2, metavar="N", help="Keys to guess, and bytes to flip.", rich_help_panel=MEASUREMENT),
+    ] = 120,
+    distractors: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Photos of other people in the gallery that originals are searched in.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = 24,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Seed for photos, keys and everything random in the attacks.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = 1,
     key_file: Annotated[
-        Path | None, typer.Option(readable=False, help="The key under attack. Default: one made of the seed.")
+        Path | None,
+        typer.Option(
+            readable=False,
+            metavar="FILE",
+            show_default="made from --seed",
+            help="Key file of the key under attack.",
+            rich_help_panel=KEY,
+        ),
     ] = None,
-    device: Device = "auto",
-    backend: Backend = "ifadit",
-    detector: Detector = "yunet",
-    parser: Parser = "trained",
-    refine: Refine = None,
-    quality: Quality = None,
     free: Free = None,
     keep: Keep = None,
+    quality: Quality = None,
+    backend: Backend = "ifadit",
+    device: Device = "auto",
+    refine: Refine = None,
+    detector: Detector = "yunet",
+    parser: Parser = "trained",
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
     offline: Offline = False,
-    report: Report = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
 ) -> int:
-    """Attack what anonymize makes of your own photos, without the key: exit code 3 when an attack succeeds."""
+    """Attack the anonymization of your photos without the key.
+
+    The exit code is 3 if an attack succeeds.
+    """
     import tempfile
 
     from anonface.batch.folders import is_folder
@@ -77,7 +124,7 @@ def audit(
 
     check_options(False, False, offline)
     effort = refinement_steps(refine, quality)
-    own = own_settings(free, keep, model, transform, steps)
+    own = backend_options(free, keep, model, transform, steps)
     if report:
         read = [*photos_in(folder, "a photo of the folder"), *KeySource(key_file, None, False).files()]
         refuse_conflicts([*read, *model_files(own)], [Output(report, "--report")])
@@ -88,13 +135,14 @@ def audit(
     from rich.console import Console
 
     from anonface import api
-    from anonface.evaluation.audit import model as models
-    from anonface.evaluation.audit import run as audits
+    from anonface.evaluation.audit.model import of as model_of
+    from anonface.evaluation.audit.run import audit as run_attacks
+    from anonface.evaluation.audit.run import chosen, table, to_json
     from anonface.evaluation.audit.subject import Sizes, Subject, choose
     from anonface.evaluation.judges import Judges
 
-    wanted = audits.chosen(attacks)
-    sizes = Sizes(photos, pairs, candidates, guesses, crowd)
+    wanted = chosen(attacks)
+    sizes = Sizes(photos, pairs, candidates, guesses, distractors)
     judges = Judges()
     with progress_bar("originals", 0) as advance:
         gallery = choose(folder, judges, sizes, seed, lambda done, total: advance(done, "", total))
@@ -102,15 +150,15 @@ def audit(
     with tempfile.TemporaryDirectory(prefix="anonface-") as work, progress_bar("attacks", len(wanted)) as advance:
         names = {attack.name: number for number, attack in enumerate(wanted)}
         subject = Subject(
-            engine, models.of(engine), judges, gallery, sizes=sizes, key=key, seed=seed, files=api, work=Path(work)
+            engine, model_of(engine), judges, gallery, sizes=sizes, key=key, seed=seed, files=api, work=Path(work)
         )
-        result = audits.audit(
+        result = run_attacks(
             subject, wanted, described_engine(engine, detector), lambda name: advance(names[name], name, len(wanted))
         )
-    text = audits.to_json(result)
+    text = to_json(result)
     if report:
         write_atomic(report, text.encode("utf-8", "replace"), overwrite)
     if as_json:
         print(text)
-    Console(stderr=True).print(audits.table(result))
+    Console(stderr=True).print(table(result))
     return PARTLY_FAILED if result.broken else 0

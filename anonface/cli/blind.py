@@ -22,20 +22,20 @@ class BlindSheets:
     """Faces of an evaluation, collected for a blind test.
 
     Args:
-        folder: where the sheets go; the key file lies beside it.
+        folder: of the sheets; the key file is written next to it.
 
     Raises:
-        OutputError: the folder holds something, or the key file is there.
+        OutputError: the folder is not empty, or the key file exists.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.key = folder, folder.with_name(f"{folder.name}.key.json")
         if self.key.exists() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-            raise OutputError(f"{str(folder)!r} or its key file is there already", "name a new folder for the sheets")
+            raise OutputError(f"{str(folder)!r} or its key file exists already", "name a new folder for the sheets")
         self._faces: list[Face] = []
 
     def add(self, name: str, original: NDArray[np.uint8], altered: NDArray[np.uint8]) -> None:
-        """Take either version of a photo's face, drawn by lot; one that did not change is left out."""
+        """Add one version of a photo's face, chosen at random; a face that did not change is left out."""
         import numpy as np
 
         from anonface.evaluation.blind import face
@@ -44,7 +44,7 @@ class BlindSheets:
             self._faces.append(found)
 
     def write(self) -> None:
-        """Write sheets and key file, the faces in an order drawn by lot, and say where they are."""
+        """Write the sheets in random order, and their key file."""
         import numpy as np
 
         from anonface.evaluation.blind import write_sheets
@@ -56,11 +56,13 @@ class BlindSheets:
 
 
 def blind_score(
-    key: Annotated[Path, typer.Argument(metavar="KEY", help="The key file that lies beside the folder of sheets.")],
-    answers: Annotated[Path, typer.Argument(metavar="ANSWERS", help='The judge\'s, as {"1": ["photo", 90, 5], ...}.')],
+    key: Annotated[Path, typer.Argument(metavar="KEY", help="Key file that was written next to the folder of sheets.")],
+    answers: Annotated[
+        Path, typer.Argument(metavar="ANSWERS", help='The judge\'s answers, as {"1": ["photo", 90, 5], ...}.')
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Score a blind test: how many altered faces passed as photos, beside how many photos did."""
+    """Score a blind test: how many altered faces passed as photos, and how many photos did."""
     from dataclasses import asdict
 
     from anonface.evaluation.blind import scores

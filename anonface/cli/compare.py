@@ -1,4 +1,4 @@
-"""``anonface compare``, and sheets and pages."""
+"""``anonface compare``; contact sheets and reports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anonface.cli.console import PARTLY_FAILED, complain, count, escaped, progress_bar, say
-from anonface.cli.engines import EngineSettings, LazyEngine, model_files, rival_files
+from anonface.cli.engines import EngineSettings, LazyEngine, model_files, other_model_files
+from anonface.cli.help import OUTPUT
 from anonface.cli.key_sources import KeySource
 from anonface.cli.options import (
     Backend,
+    BackendOptions,
     Detector,
     Device,
     Free,
@@ -23,7 +25,6 @@ from anonface.cli.options import (
     Model,
     Offline,
     Overwrite,
-    Own,
     Parser,
     PassphraseFile,
     Paths,
@@ -33,11 +34,11 @@ from anonface.cli.options import (
     Steps,
     StrictKeys,
     Transform,
+    backend_options,
     check_options,
-    own_settings,
     refinement_steps,
 )
-from anonface.cli.run import count_passed_over
+from anonface.cli.run import count_ignored
 from anonface.errors import (
     AnonfaceError,
     ImageError,
@@ -57,39 +58,49 @@ SHEET_CELL = 384  # px
 def compare(
     ctx: typer.Context,
     paths: Paths,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The sheet, a PNG.")],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="Contact sheet to write, a PNG.", rich_help_panel=OUTPUT),
+    ],
+    cell: Annotated[
+        int,
+        typer.Option(
+            min=64, max=1024, metavar="N", help="Side of each picture on the sheet, in pixels.", rich_help_panel=OUTPUT
+        ),
+    ] = 256,
+    compare_with: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Show these backends next to --backend; NAME=DIR gives one its own weights.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
     key_file: KeyFile = None,
     passphrase_file: PassphraseFile = None,
     strict_keys: StrictKeys = False,
-    device: Device = "auto",
-    backend: Backend = "ifadit",
-    rivals: Annotated[
-        str | None,
-        typer.Option(
-            "--beside",
-            metavar="NAME,...",
-            help="Another sheet: of --backend and of each of these, anonymized and recovered; NAME=DIR for one with "
-            "weights of its own.",
-        ),
-    ] = None,
-    detector: Detector = "yunet",
-    parser: Parser = "trained",
-    refine: Refine = None,
-    quality: Quality = None,
     free: Free = None,
     keep: Keep = None,
+    quality: Quality = None,
+    backend: Backend = "ifadit",
+    device: Device = "auto",
+    max_pixels: MaxPixels = 64_000_000,
+    recursive: Recursive = False,
+    refine: Refine = None,
+    detector: Detector = "yunet",
+    parser: Parser = "trained",
     model: Model = None,
     transform: Transform = None,
     steps: Steps = None,
-    cell: Annotated[int, typer.Option(min=64, max=1024, help="Side of a picture on the sheet, in pixels.")] = 256,
-    overwrite: Overwrite = False,
-    recursive: Recursive = False,
-    max_pixels: MaxPixels = 64_000_000,
     offline: Offline = False,
 ) -> int:
-    """Lay out original, anonymized, second key, recovered and wrong key side by side, recovered from pixels alone."""
-    from anonface.batch import plan as plan_module
-    from anonface.batch import task as task_module
+    """Write a contact sheet: original, anonymized, second key, recovered and wrong key.
+
+    The photos are recovered from their pixels alone.
+    """
+    from anonface.batch.plan import find
+    from anonface.batch.task import open_photo
 
     check_options(overwrite, False, offline)
     effort = refinement_steps(refine, quality)
@@ -99,19 +110,19 @@ def compare(
     from anonface.evaluation.sheet import COLUMNS, compared, versions
     from anonface.images.paths import Input, Output, check_target, refuse_conflicts
 
-    photos = [source for _, source in plan_module.find(paths, "anonymize", recursive)]
+    photos = [source for _, source in find(paths, "anonymize", recursive)]
     keys = KeySource(key_file, passphrase_file, strict_keys)
-    own = own_settings(free, keep, model, transform, steps)
-    read = [*map(Input, photos), *keys.files(), *model_files(own), *rival_files(rivals)]
+    own = backend_options(free, keep, model, transform, steps)
+    read = [*map(Input, photos), *keys.files(), *model_files(own), *other_model_files(compare_with)]
     refuse_conflicts(read, [Output(output, "the sheet")])
     check_target(output, None, overwrite)
-    count_passed_over(ctx)
+    count_ignored(ctx)
     key = keys.secret().under(keys.fresh())
     second = Key.generate()
     settings = EngineSettings(backend, device, detector, parser, effort, own=own)
-    engine, others = LazyEngine(settings), _backends_beside(settings, rivals)
+    engine, others = LazyEngine(settings), _other_engines(settings, compare_with)
     columns: Sequence[str] = COLUMNS
-    if rivals is not None:
+    if compare_with is not None:
         columns = ("original", *(text for name in (backend, *others) for text in (name, f"{name}, recovered")))
     rows: list[Sequence[NDArray[np.uint8]]] = []
     shown: list[Path] = []
@@ -119,8 +130,8 @@ def compare(
     with progress_bar("photos", len(photos)) as advance:
         for done, photo in enumerate(photos, start=1):
             try:
-                _, opened = task_module.open_photo(photo, max_pixels)
-                if rivals is None:
+                _, opened = open_photo(photo, max_pixels)
+                if compare_with is None:
                     pictures = versions(engine(), opened.pixels, key, second)
                 else:
                     pictures = compared([engine(), *(other() for other in others.values())], opened.pixels, key)
@@ -139,20 +150,20 @@ def compare(
     return PARTLY_FAILED if failures else 0
 
 
-def _backends_beside(settings: EngineSettings, rivals: str | None) -> dict[str, LazyEngine]:
-    """The engines of other backends, named as for :func:`evaluate`."""
-    if rivals is None:
+def _other_engines(settings: EngineSettings, compare_with: str | None) -> dict[str, LazyEngine]:
+    """The engines of the backends that --compare-with names."""
+    if compare_with is None:
         return {}
     from anonface.backends.registry import BACKENDS
     from anonface.evaluation.comparison import chosen
 
     others: dict[str, LazyEngine] = {}
-    for name, folder in chosen(rivals, list(BACKENDS)).items():
+    for name, folder in chosen(compare_with, list(BACKENDS)).items():
         if name not in BACKENDS:
-            raise UsageError(f"{name} recovers nobody", "`anonface evaluate --beside` takes it")
+            raise UsageError(f"{name} cannot recover a photo", "`anonface evaluate --compare-with` accepts it")
         if name != settings.backend:
-            own: Own = {"model": folder} if folder else {}
-            others[name] = LazyEngine(replace(settings, backend=name, refine=None, own=own), told=True)
+            own: BackendOptions = {"model": folder} if folder else {}
+            others[name] = LazyEngine(replace(settings, backend=name, refine=None, own=own), quiet=True)
     return others
 
 
@@ -174,7 +185,7 @@ def check_page(file: Path, overwrite: bool) -> None:
 
 
 def thumbnail(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """Many photos fit into memory like this."""
+    """A small copy of a picture, of which many fit into memory."""
     import numpy as np
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""What a user sees: lines, tables, JSON, progress, errors."""
+"""Output for users: lines, tables, JSON, progress, errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from anonface.errors import (
-    AnonfaceError,
-)
+from anonface.errors import AnonfaceError
 
 if TYPE_CHECKING:
     from anonface.weights.download import Progress
@@ -25,15 +23,15 @@ PARTLY_FAILED, NOT_READY = 3, 9
 
 
 @dataclass
-class Session:
-    """What holds for the whole invocation."""
+class Invocation:
+    """Options of the whole command line."""
 
     as_json: bool
     debug: bool = False
 
 
 def without_name(error: AnonfaceError, file: Path) -> str:
-    """The message where the file's name stands before it already."""
+    """The message without the file's name at its beginning."""
     return error.message.removeprefix(f"{str(file)!r} ")
 
 
@@ -42,12 +40,12 @@ def count(number: int, what: str) -> str:
 
 
 def escaped(value: object) -> str:
-    """Text on one line, whatever a file name holds: what does not print is escaped."""
+    """Text on one line: characters that do not print are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(value))
 
 
 def say(text: str) -> None:
-    with suppress(OSError, ValueError):  # results are what counts, whoever listens
+    with suppress(OSError, ValueError):  # a closed stderr must not fail the run
         print(escaped(text), file=sys.stderr, flush=True)
 
 
@@ -65,16 +63,16 @@ def ended_json(code: int) -> dict[str, Any]:
     return {"code": code, "message": ENDED_BY[code], "hint": ""}
 
 
-def complain(error: AnonfaceError, session: Session, about: Path | None = None) -> None:
-    """The error line, after the file it is about unless the message names it, and the hint."""
+def complain(error: AnonfaceError, invocation: Invocation, about: Path | None = None) -> None:
+    """Print the error line, with the file unless the message names it, and the hint."""
     if isinstance(error.__cause__, BrokenPipeError):
-        return  # whoever read has heard enough
+        return  # the reader closed the pipe on purpose
     named = about is None or str(about) in error.message or repr(str(about)) in error.message
     subject = "" if named else f"{about}: "
     say(f"anonface: error: {subject}{error.message}")
     if error.hint:
         say(f"hint: {error.hint}")
-    if session.debug:
+    if invocation.debug:
         print_traces([error])
 
 
@@ -86,7 +84,7 @@ def print_traces(errors: Iterable[AnonfaceError | None]) -> None:
 
 
 def sentence(text: str) -> str:
-    """Of the option parser's messages: one line, without the full stop."""
+    """A message of the option parser as one line, without its full stop."""
     return " ".join(text.split()).rstrip(".")
 
 
@@ -100,7 +98,7 @@ def megabytes(size: int) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Aligned columns; the last one is as long as it likes."""
+    """Print aligned columns; the last one may have any length."""
     widths = [max(len(row[column]) for row in (columns, *rows)) for column in range(len(columns) - 1)]
     for row in (columns, *rows):
         cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
@@ -112,7 +110,7 @@ Advance = Callable[..., None]
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Advance]:
-    """Gives ``advance(done, text, total)``: a bar on stderr where that is a terminal, else nothing."""
+    """Yields ``advance(done, text, total)``, which draws a bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, text, total=0: None
         return
@@ -131,14 +129,14 @@ def progress_bar(what: str, total: int) -> Iterator[Advance]:
 
 @contextmanager
 def download_progress() -> Iterator[Progress]:
-    """Gives the progress function that the weights room calls: bars on a terminal, else a line a file."""
+    """Yields a progress function for downloads: bars on a terminal, else one line per file."""
     if not sys.stderr.isatty():
         begun: set[str] = set()
 
         def note(name: str, done: int, total: int) -> None:
             if name not in begun:
                 begun.add(name)
-                say(f"anonface: fetching {name} ({megabytes(total)} MB)")
+                say(f"anonface: downloading {name} ({megabytes(total)} MB)")
 
         yield note
         return

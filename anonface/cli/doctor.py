@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def doctor(as_json: AsJson = False) -> int:
-    """Say whether this machine is ready, and what is missing. Fetches nothing."""
+    """Check whether this machine is ready, and what is missing. Downloads nothing."""
     checks = list(_checks())
     ready = all(check["ok"] for check in checks if check["needed"])
     code = 0 if ready else NOT_READY
@@ -59,7 +59,7 @@ def _checks() -> Iterator[dict[str, Any]]:
     missing = [status.entry for status in weights.status() if runs(status) and status.state != "ready"]
     size = megabytes(sum(entry.size for entry in missing))
     names = ", ".join(entry.name for entry in missing)
-    yield check("weights", not missing, f"{names} ({size} MB): `anonface weights pull`" if missing else "all here")
+    yield check("weights", not missing, f"{names} ({size} MB): `anonface weights pull`" if missing else "all present")
     cache = weights.cache_dir()
     folder = next(place for place in (cache, *cache.parents) if place.exists())
     yield check("cache", os.access(folder, os.W_OK), str(cache), needed=False)
@@ -70,7 +70,7 @@ def runs(status: Status) -> bool:
 
 
 def fetch_missing() -> None:
-    """Bring what running needs, showing progress; the engine would fetch the same silently."""
+    """Download the weights that running needs, showing progress."""
     from anonface import weights
 
     missing = [status.entry.name for status in weights.status() if runs(status) and status.state != "ready"]

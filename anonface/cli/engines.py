@@ -1,4 +1,4 @@
-"""Engines as options describe them, loaded when the first photo needs one."""
+"""Engines made from options, when the first photo needs one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 from anonface.cli import doctor
 from anonface.cli.console import say
 from anonface.cli.key_sources import KeySource, Secret
-from anonface.cli.options import Own
-from anonface.errors import (
-    DeviceError,
-)
+from anonface.cli.options import BackendOptions
+from anonface.errors import DeviceError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,14 +24,14 @@ if TYPE_CHECKING:
     from anonface.pipeline import Engine, Watch
 
 
-LEAST_MEMORY = 2 << 30  # bytes of addresses, of which a part is ever used
+LEAST_MEMORY = 2 << 30  # bytes of address space, of which only a part is used
 
 
 def _check_memory_limit() -> None:
-    """Below some limits the libraries of the networks do not fail, but crash.
+    """Refuse a memory limit under which the libraries of the networks crash.
 
     Raises:
-        DeviceError: this process may not take as much as they need.
+        DeviceError: the limit is too low.
     """
     try:
         import resource
@@ -48,7 +46,7 @@ def _check_memory_limit() -> None:
 
 
 def photos_in(folder: Path | None, role: str) -> list[Input]:
-    """The photos below a folder that a command reads, and the table of who is on them."""
+    """The photos below a folder that a command reads, and the table of their people."""
     from anonface.batch.plan import SEARCHED
 
     return [
@@ -65,19 +63,19 @@ def _files_in(folder: str | Path | None, role: str) -> list[Input]:
     return [Input(Path(parent, name), role) for parent, _, names in found for name in names]
 
 
-def model_files(own: Own) -> list[Input]:
+def model_files(own: BackendOptions) -> list[Input]:
     return _files_in(str(own.get("model", "")), "a file of --model")
 
 
-def rival_files(rivals: str | None) -> list[Input]:
-    """The weights that --beside NAME=DIR names."""
-    folders = [rival.partition("=")[2] for rival in (rivals or "").split(",")]
-    return [file for folder in folders for file in _files_in(folder, "a file of --beside")]
+def other_model_files(others: str | None) -> list[Input]:
+    """The weights that --compare-with NAME=DIR names."""
+    folders = [other.partition("=")[2] for other in (others or "").split(",")]
+    return [file for folder in folders for file in _files_in(folder, "a file of --compare-with")]
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What the user asked of the engine; a ``backend`` left empty is the one that a record names."""
+    """The options of an engine; an empty ``backend`` stands for the one that a record names."""
 
     backend: str
     device: str
@@ -87,23 +85,27 @@ class EngineSettings:
     batch_size: int = 1
     keep_faces: Path | None = None
     max_pixels: int = 64_000_000
-    own: Own = field(default_factory=dict)
+    own: BackendOptions = field(default_factory=dict)
 
 
 class LazyEngine:
-    """Makes each engine when the first photo is ready for it, and says its device, unless that is ``told`` already.
+    """Makes each engine when the first photo needs it.
 
-    ``watch`` is what the engines will tell of every face.
+    Args:
+        quiet: do not print the device.
+
+    Attributes:
+        watch: called by the engines for every face.
     """
 
-    def __init__(self, settings: EngineSettings, told: bool = False) -> None:
+    def __init__(self, settings: EngineSettings, quiet: bool = False) -> None:
         self.watch: Watch = lambda doing, face, faces: None
-        self._told = told
+        self._quiet = quiet
         self._settings = settings
         self._engines: dict[str, Engine] = {}
 
     def __call__(self, recorded: str = "") -> Engine:
-        """The engine of the backend that the user chose, else of the ``recorded`` one."""
+        """The engine of the chosen backend, else of the ``recorded`` one."""
         s = self._settings
         backend = s.backend or recorded
         if backend not in self._engines:
@@ -114,14 +116,14 @@ class LazyEngine:
                 doctor.fetch_missing()
             keep = _portraits(s.keep_faces, s.max_pixels) if s.keep_faces else ()
             engine = Engine(backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep, self.watch)
-            if not self._engines and not self._told:
+            if not self._engines and not self._quiet:
                 say(f"anonface: device {engine.device_name}")
             self._engines[backend] = engine
         return self._engines[backend]
 
     @property
     def device_name(self) -> str | None:
-        """None as long as nothing needed an engine."""
+        """The device of the first engine; None before one is made."""
         return next((engine.device_name for engine in self._engines.values()), None)
 
 
@@ -145,11 +147,11 @@ def recovering(secret: Secret, kdf: Argon2 | None, engine: LazyEngine, options: 
     return Recovering(secret.of, engine, **options)
 
 
-Making = Callable[["Secret", "Argon2 | None", LazyEngine, dict[str, Any]], "Anonymizing | Recovering"]
+MakeTask = Callable[["Secret", "Argon2 | None", LazyEngine, dict[str, Any]], "Anonymizing | Recovering"]
 
 
 def on_worker(
-    making: Making, keys: KeySource, kdf: Argon2 | None, engine: EngineSettings, options: dict[str, Any]
+    make_task: MakeTask, keys: KeySource, kdf: Argon2 | None, engine: EngineSettings, options: dict[str, Any]
 ) -> Anonymizing | Recovering:
-    """Make a task where no user is near: the secret comes from files and the environment of this node."""
-    return making(keys.secret(), kdf, LazyEngine(engine), options)
+    """Make a task on a node of a cluster: the key comes from the node's files and environment."""
+    return make_task(keys.secret(), kdf, LazyEngine(engine), options)

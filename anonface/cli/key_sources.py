@@ -1,4 +1,4 @@
-"""Where a key comes from: a key file, a passphrase, or a prompt."""
+"""Keys from a key file, a passphrase, or a prompt."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from anonface.cli.console import say
-from anonface.errors import (
-    KeyFileError,
-    UsageError,
-)
+from anonface.errors import KeyFileError, UsageError
 
 if TYPE_CHECKING:
     from anonface.crypto.keys import Argon2, Key
@@ -24,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def read_passphrase(file: Path | None, *, twice: bool = False, option: str = "--passphrase-file") -> str:
-    """From the file that ``option`` names, the environment or the terminal, in this order.
+    """Read a passphrase from the file that ``option`` names, the environment or the terminal, in this order.
 
     Raises:
-        KeyFileError: none of them has one.
+        KeyFileError: none of them gives one.
     """
-    text = _passphrase_in(file) if file else os.environ.get("ANONFACE_PASSPHRASE") or _asked(twice, option)
+    text = _passphrase_in(file) if file else os.environ.get("ANONFACE_PASSPHRASE") or _prompted(twice, option)
     if not text:
         raise KeyFileError("the passphrase is empty")
     return text
 
 
 def _passphrase_in(file: Path) -> str:
-    """All that a file holds, save a byte order mark and the end of its last line."""
+    """The content of a file, without a byte order mark and the last line break."""
     from anonface.crypto import passphrases
 
     try:
@@ -51,7 +48,7 @@ def _passphrase_in(file: Path) -> str:
         raise KeyFileError(f"the passphrase file {str(file)!r}: {error.message}", error.hint) from error
 
 
-def _asked(twice: bool, option: str) -> str:
+def _prompted(twice: bool, option: str) -> str:
     if not sys.stdin.isatty():
         raise KeyFileError("a passphrase is needed", f"set ANONFACE_PASSPHRASE or use {option}")
     answer: str = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
@@ -79,15 +76,16 @@ def key_of_file(file: Path, passphrase_file: Path | None, strict: bool, option: 
     if passphrase_file and not wrapped:
         raise UsageError(f"key file {str(file)!r} is not wrapped in a passphrase", f"leave {option} out")
     if loose:
-        say(f"anonface: warning: key file {str(file)!r} can be read by others (chmod 600 mends it)")
+        say(f"anonface: warning: key file {str(file)!r} can be read by others (fix: chmod 600)")
     return key
 
 
 @dataclass
 class Secret:
-    """A key file's key, or a passphrase: its key depends on each photo's stretching parameters.
+    """The key of a key file, or a passphrase, whose key depends on the Argon2 parameters of each photo.
 
-    ``option`` is the one that names the key file.
+    Args:
+        option: the option that names the key file.
     """
 
     key: Key | None
@@ -97,7 +95,7 @@ class Secret:
     one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
     def under(self, kdf: Argon2 | None) -> Key:
-        """The key to anonymize with, a passphrase stretched so."""
+        """The key to anonymize with; ``kdf`` are the Argon2 parameters of a passphrase."""
         if self.key:
             return self.key
         assert kdf
@@ -107,26 +105,26 @@ class Secret:
         """The key to recover with.
 
         Raises:
-            KeyFileError: the photo was made under the other kind of secret.
+            KeyFileError: the photo was made with the other kind of key.
         """
         kdf = header.kdf if header else None
         if self.key:
             if kdf:
-                raise KeyFileError("this photo was made under a passphrase, not a key file", f"leave {self.option} out")
+                raise KeyFileError("this photo was made with a passphrase, not a key file", f"leave {self.option} out")
             return self.key
         if kdf is None:
             hint = f"name it with {self.option}"
-            raise KeyFileError("this photo was made under a key file, not a bare passphrase", hint)
+            raise KeyFileError("this photo was made with a key file, not a passphrase alone", hint)
         return self._stretch(kdf)
 
     def made(self, mark: str, salt: bytes, kdf: Argon2 | None) -> bool:
-        """Whether a journal's mark is of this key."""
+        """Whether the mark in a journal is of this key."""
         return bool(self.key) == (kdf is None) and self.under(kdf).mark(salt).hex() == mark
 
     def _stretch(self, kdf: Argon2) -> Key:
         from anonface.crypto.keys import Key
 
-        with self.one_at_a_time:  # photos are read in threads, and each stretching takes a lot of memory
+        with self.one_at_a_time:  # photos are read in threads, and Argon2 takes a lot of memory
             if kdf not in self.stretched:
                 self.stretched[kdf] = Key.from_passphrase(self.passphrase, kdf)
             return self.stretched[kdf]
@@ -134,9 +132,11 @@ class Secret:
 
 @dataclass(frozen=True)
 class KeySource:
-    """Where the secret is to be found: paths and switches, nothing secret.
+    """Where to find the key; holds paths and options, and nothing secret.
 
-    ``weak`` takes any passphrase, as those of photos that are there already must be.
+    Args:
+        option: the option that names the key file.
+        weak: accept any passphrase, as recovery must.
     """
 
     key_file: Path | None
@@ -147,16 +147,16 @@ class KeySource:
     weak: bool = True
 
     def fresh(self) -> Argon2 | None:
-        """How a bare passphrase is stretched, once a run."""
+        """New Argon2 parameters for the passphrase of a run; None with a key file."""
         from anonface.crypto.keys import Argon2
 
         return None if self.key_file else Argon2.fresh()
 
     def secret(self) -> Secret:
-        """Read or ask for it.
+        """Read the key or passphrase, or ask for it.
 
         Raises:
-            KeyFileError: it cannot be had, or is too weak.
+            KeyFileError: there is none, or it is too weak.
         """
         from anonface.crypto import passphrases
 
@@ -164,7 +164,7 @@ class KeySource:
             return Secret(key_of_file(self.key_file, self.passphrase_file, self.strict), self.option)
         if self.stateless:
             raise UsageError(
-                "--stateless needs a key file: a bare passphrase's salt would have to be stored in the photo",
+                "--stateless needs a key file: the salt of a passphrase would have to be stored in the photo",
                 "`anonface keygen FILE --passphrase` wraps a key in a passphrase; then --key-file FILE",
             )
         if not (self.passphrase_file or os.environ.get("ANONFACE_PASSPHRASE") or sys.stdin.isatty()):
@@ -178,14 +178,14 @@ class KeySource:
         return Secret(None, self.option, passphrase)
 
     def files(self) -> list[Input]:
-        """The files that are read for it."""
+        """The files that are read for the key."""
         from anonface.images.paths import Input
 
         named = {"the key file": self.key_file, "the passphrase file": self.passphrase_file}
         return [Input(file, role) for role, file in named.items() if file]
 
-    def elsewhere(self) -> KeySource:
-        """The same for a process with another working directory."""
+    def absolute(self) -> KeySource:
+        """The same with absolute paths, for a process with another working directory."""
         return replace(
             self,
             key_file=self.key_file and self.key_file.absolute(),

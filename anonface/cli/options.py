@@ -1,4 +1,4 @@
-"""Options that several commands share, and what their values mean."""
+"""Options that several commands share, and the meaning of their values."""
 
 from __future__ import annotations
 
@@ -10,123 +10,360 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from anonface.errors import (
-    UsageError,
-)
+from anonface.cli.help import BATCH, EXPERT, FACES, FILES, KEY, OUTPUT, QUALITY
+from anonface.errors import UsageError
 
 if TYPE_CHECKING:
     from anonface.batch.plan import Job
     from anonface.pipeline import Chosen
 
 
-ATTRIBUTES = ("sex", "age", "tone")  # which the key leaves alone unless told otherwise; models.identity's CONDITIONS
+ATTRIBUTES = ("sex", "age", "tone")  # the key preserves them by default; models.identity's CONDITIONS
 EFFORTS = {"fast": 0, "balanced": 20, "best": 40}  # refinement steps
-Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Photos, folders, or quoted patterns ('a/**/*.jpg').")]
+Paths = Annotated[
+    list[str], typer.Argument(metavar="PATH", help="Photos, folders or quoted patterns such as 'album/**/*.jpg'.")
+]
+
+# Output
 Output = Annotated[
     str | None,
-    typer.Option("-o", "--output", help="File for one photo, folder for several. Default: beside each photo."),
-]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option(readable=False, help="Key file, see `anonface keygen`. Without one, a passphrase is used."),
-]
-PassphraseFile = Annotated[
-    Path | None,
-    typer.Option(readable=False, help="File holding the passphrase; else ANONFACE_PASSPHRASE, else a prompt."),
-]
-WeakPassphrase = Annotated[
-    bool, typer.Option("--weak-passphrase", help="Take a passphrase that is short or common, and soon guessed.")
-]
-StrictKeys = Annotated[bool, typer.Option("--strict-keys", help="Refuse a key file that others can read.")]
-Sidecar = Annotated[
-    str | None, typer.Option(help="Record beside the image instead of in it: file for one photo, folder for several.")
-]
-RecordsBeside = Annotated[
-    str | None, typer.Option("--sidecar", help="Where a record beside the image is: file for one photo, else folder.")
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="PATH",
+        show_default="next to each photo",
+        help="Output file for one photo, or output folder for several.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 Seal = Annotated[
     Literal["file", "face", "none"] | None,
-    typer.Option(help="What is stored under the key: the original file (default), the face pixels, or nothing."),
+    typer.Option(
+        show_default="file",
+        help="Encrypt and store the original file, the original face pixels, or nothing.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+SealUsed = Annotated[
+    Literal["best", "none"],
+    typer.Option(
+        "--seal",
+        help="Use the best encrypted original that is stored, or none to use the networks.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Stateless = Annotated[
+    bool,
+    typer.Option("--stateless", help="Store nothing in the photo; implies --consistent.", rich_help_panel=OUTPUT),
+]
+RecoverStateless = Annotated[
+    bool,
+    typer.Option(
+        "--stateless",
+        help="Use only the pixels and the key, for photos made with --stateless.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Decoy = Annotated[
+    bool,
+    typer.Option(
+        "--decoy",
+        help="With a wrong key, also write the wrong-key face; the exit code stays 7.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Sidecar = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Write the metadata record to this file, or to this folder for several photos.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+RecordSidecar = Annotated[
+    str | None,
+    typer.Option(
+        "--sidecar",
+        metavar="PATH",
+        help="Read the metadata record from this file, or from this folder for several photos.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Format = Annotated[
+    Literal["png", "webp", "jpeg"] | None,
+    typer.Option(show_default="that of --output, else png", help="Output format.", rich_help_panel=OUTPUT),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing outputs.", rich_help_panel=OUTPUT)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.", rich_help_panel=OUTPUT)]
+
+# Key
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        readable=False,
+        metavar="FILE",
+        help="Key file from `anonface keygen`; without one, a passphrase is used.",
+        rich_help_panel=KEY,
+    ),
+]
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option(
+        readable=False,
+        metavar="FILE",
+        help="File with the passphrase, instead of ANONFACE_PASSPHRASE or a prompt.",
+        rich_help_panel=KEY,
+    ),
+]
+WeakPassphrase = Annotated[
+    bool,
+    typer.Option(
+        "--weak-passphrase", help="Accept a short or common passphrase, which is easy to guess.", rich_help_panel=KEY
+    ),
+]
+StrictKeys = Annotated[
+    bool, typer.Option("--strict-keys", help="Refuse a key file that other users can read.", rich_help_panel=KEY)
+]
+
+# Faces
+Faces = Annotated[
+    str,
+    typer.Option(
+        metavar="all|largest|N,...",
+        help="Faces to change; numbers count from 0, from top-left to bottom-right.",
+        rich_help_panel=FACES,
+    ),
+]
+ChangedFaces = Annotated[
+    str,
+    typer.Option(
+        "--faces",
+        metavar="all|largest|N,...",
+        help="Faces that were changed, as given to `anonymize --stateless`.",
+        rich_help_panel=FACES,
+    ),
+]
+KeepFaces = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Folder of photos of people to leave unchanged, one face each.", rich_help_panel=FACES
+    ),
+]
+FacesKept = Annotated[
+    Path | None,
+    typer.Option(
+        "--keep-faces", metavar="DIR", help="Folder of photos of people who were left unchanged.", rich_help_panel=FACES
+    ),
+]
+Box = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="X,Y,W,H",
+        help="Box in pixels around a face that the detector misses; can be repeated.",
+        rich_help_panel=FACES,
+    ),
+]
+NoFace = Annotated[
+    Literal["fail", "copy", "skip"],
+    typer.Option(
+        help="Fail on a photo without a face, copy it without its metadata, or skip it.", rich_help_panel=FACES
+    ),
+]
+Consistent = Annotated[
+    bool,
+    typer.Option(
+        "--consistent",
+        help="Give a person the same synthetic face in all photos under the key.",
+        rich_help_panel=FACES,
+    ),
+]
+Free = Annotated[
+    str | None,
+    typer.Option(
+        metavar="sex,age,tone",
+        help="Apparent attributes that the key may also change (ifadit only).",
+        rich_help_panel=FACES,
+    ),
+]
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="sex,age,tone",
+        show_default="all three",
+        help="The opposite of --free: the only attributes that the key must preserve.",
+        rich_help_panel=FACES,
+    ),
+]
+
+# Quality and speed
+Quality = Annotated[
+    Literal["fast", "balanced", "best"] | None,
+    typer.Option(
+        show_default="balanced",
+        help="Refine each face in 0, 20 or 40 optimization steps (ifadit only).",
+        rich_help_panel=QUALITY,
+    ),
+]
+RecordedQuality = Annotated[
+    Literal["fast", "balanced", "best"] | None,
+    typer.Option(
+        "--quality",
+        show_default="the record's, else balanced",
+        help="The --quality that the photo was anonymized with (ifadit only).",
+        rich_help_panel=QUALITY,
+    ),
+]
 Backend = Annotated[
     str,
-    typer.Option(help="ifadit, diffusion, dbaf or hford; with the authors' weights ifadit-official or dbaf-official."),
+    typer.Option(
+        metavar="NAME",
+        help="Method: ifadit, dbaf, hford or diffusion, or ifadit-official or dbaf-official with the authors' weights.",
+        rich_help_panel=QUALITY,
+    ),
 ]
-Recorded = Annotated[
-    str | None, typer.Option("--backend", help="Default: the one that the record names, or ifadit where there is none.")
+RecordedBackend = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="NAME",
+        show_default="the record's, else ifadit",
+        help="Method that the photo was anonymized with.",
+        rich_help_panel=QUALITY,
+    ),
 ]
-BatchSize = Annotated[int, typer.Option(min=1, help="Faces at a time; fewer need less memory.")]
-Detector = Annotated[str, typer.Option(help="yunet or retinaface.")]
-Parser = Annotated[str, typer.Option(help="trained, landmarks, bisenet or parsenet.")]
+Device = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Device for the networks: auto, cpu, cuda or cuda:N.", rich_help_panel=QUALITY),
+]
+BatchSize = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="N", help="Faces processed at a time; fewer need less memory.", rich_help_panel=QUALITY
+    ),
+]
+
+# Files and metadata
+Name = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEMPLATE",
+        show_default="{stem}.{mark}{ext}",
+        help="Name of each result, built from {stem}, {suffix}, {mark} and {ext}.",
+        rich_help_panel=FILES,
+    ),
+]
+JpegQuality = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=100, metavar="N", show_default="95", help="Quality of JPEG outputs.", rich_help_panel=FILES
+    ),
+]
+KeepMetadata = Annotated[
+    bool,
+    typer.Option(
+        "--keep-metadata",
+        help="Keep exposure, lens and density; place, date, text and device are always removed.",
+        rich_help_panel=FILES,
+    ),
+]
+Sheet = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Also write a PNG with originals and results side by side.", rich_help_panel=FILES
+    ),
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Also write the results to this JSON file.", rich_help_panel=OUTPUT),
+]
+MaxPixels = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Refuse photos with more pixels.", rich_help_panel=FILES)
+]
+
+# Batch
+Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="Search subfolders too.", rich_help_panel=BATCH)]
+SkipExisting = Annotated[
+    bool, typer.Option("--skip-existing", help="Skip photos whose output exists.", rich_help_panel=BATCH)
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue the same command after it failed or was stopped.", rich_help_panel=BATCH),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        show_default="1, or one per GPU or node",
+        help="Photos read ahead and written behind, or processes on Ray.",
+        rich_help_panel=BATCH,
+    ),
+]
+RunsOn = Annotated[
+    Literal["local", "ray"],
+    typer.Option("--engine", help="Run on this machine or on a Ray cluster.", rich_help_panel=BATCH),
+]
+
+# Expert
 Refine = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Optimisation steps a face; default 20, and two thirds as many again, at least 6, to find what recovery"
-        " will need. Recovery takes the record's number, only where that cannot be read. 0: the networks alone."
-        " Backends other than ifadit have none.",
+        metavar="N",
+        show_default="20",
+        help="Optimization steps per face, instead of --quality; 0 uses the networks alone.",
+        rich_help_panel=EXPERT,
     ),
+]
+RecordedRefine = Annotated[
+    int | None,
+    typer.Option(
+        "--refine",
+        min=0,
+        metavar="N",
+        show_default="the record's, else 20",
+        help="Optimization steps per face, for photos whose record cannot be read.",
+        rich_help_panel=EXPERT,
+    ),
+]
+Detector = Annotated[
+    str, typer.Option(metavar="NAME", help="Face detector: yunet or retinaface.", rich_help_panel=EXPERT)
+]
+Parser = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Face parser: trained, landmarks, bisenet or parsenet.", rich_help_panel=EXPERT),
 ]
 Model = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="A folder of weights, not of ifadit. Of diffusion, signflip: the authors'."),
-]
-Transform = Annotated[
-    Literal["mix", "sign"] | None, typer.Option(help="Of diffusion. mix: hides most. sign: as published.")
-]
-Steps = Annotated[int | None, typer.Option(min=1, help="Of diffusion: DDIM steps each way; default 50.")]
-Compile = Annotated[
-    bool,
-    typer.Option("--compile", help="Of diffusion: torch.compile the network: minutes at first, then faster."),
-]
-Free = Annotated[
-    str | None,
-    typer.Option(metavar="sex,age,tone", help="Of ifadit: what the key may change too; else sex, age, tone are kept."),
-]
-Keep = Annotated[
-    str | None, typer.Option(metavar="sex,age,tone", help="The other way to say it: what alone the key may not change.")
-]
-Format = Annotated[Literal["png", "webp", "jpeg"] | None, typer.Option(help="Default: as --output is named, else png.")]
-Quality = Annotated[
-    Literal["fast", "balanced", "best"] | None,
-    typer.Option(help="Instead of --refine: of ifadit, 0, 20 (the default) or 40 steps."),
-]
-JpegQuality = Annotated[int | None, typer.Option(min=1, max=100, help="Default 95. Other formats are lossless.")]
-KeepMetadata = Annotated[
-    bool,
-    typer.Option("--keep-metadata", help="Keep how it was taken: exposure, lens, density; no place, date, device."),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
-SkipExisting = Annotated[bool, typer.Option("--skip-existing", help="Pass over photos whose output exists.")]
-Name = Annotated[
-    str | None, typer.Option(help="Names of results; {stem}, {suffix}, {mark}, {ext}. Default: {stem}.{mark}{ext}.")
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the same command where it was killed or failed.")]
-Report = Annotated[
-    Path | None,
     typer.Option(
-        help="Write what became of each photo into this JSON file; --resume and --skip-existing replace an earlier one."
+        metavar="DIR",
+        help="Folder of weights for the backend, or signflip for the authors' diffusion weights.",
+        rich_help_panel=EXPERT,
     ),
 ]
-Workers = Annotated[
+Transform = Annotated[
+    Literal["mix", "sign"] | None,
+    typer.Option(
+        show_default="mix",
+        help="Keyed transform of diffusion: the stronger mix, or the published sign.",
+        rich_help_panel=EXPERT,
+    ),
+]
+Steps = Annotated[
     int | None,
-    typer.Option(min=1, help="Photos read ahead and written behind (1), or on Ray processes (one a GPU or node)."),
+    typer.Option(
+        min=1, metavar="N", show_default="50", help="DDIM steps of diffusion in each direction.", rich_help_panel=EXPERT
+    ),
 ]
-RunsOn = Annotated[Literal["local", "ray"], typer.Option("--engine", help="ray: spread the photos over a Ray cluster.")]
-Faces = Annotated[
-    str, typer.Option(metavar="all|largest|N,...", help="Which faces, counted from 0, top-left to bottom-right.")
+Compile = Annotated[
+    bool,
+    typer.Option(
+        "--compile",
+        help="Compile the network of diffusion, which takes minutes once and saves time later.",
+        rich_help_panel=EXPERT,
+    ),
 ]
-KeepFaces = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Photos of people to leave as they are, one face each.")
-]
-FacesKept = Annotated[
-    Path | None, typer.Option("--keep-faces", metavar="DIR", help="Photos of people who were left as they are.")
-]
-Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="Look into folders of folders.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON result on stdout.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing.")]
-MaxPixels = Annotated[int, typer.Option(min=1, help="Refuse larger photos.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Download nothing.", rich_help_panel=EXPERT)]
 
 
 def check_options(overwrite: bool, skip_existing: bool, offline: bool) -> None:
@@ -137,9 +374,9 @@ def check_options(overwrite: bool, skip_existing: bool, offline: bool) -> None:
 
 
 def refinement_steps(refine: int | None, quality: str | None) -> int | None:
-    """The refinement steps that were asked for, as a number or a word."""
+    """The refinement steps that --refine or --quality asks for."""
     if refine is not None and quality:
-        raise UsageError("--quality stands for a number of --refine steps", "give one of the two")
+        raise UsageError("--quality and --refine both set the refinement steps", "give one of the two")
     return EFFORTS[quality] if quality else refine
 
 
@@ -148,7 +385,7 @@ def check_jpeg(quality: int | None, jobs: Sequence[Job]) -> None:
 
     if quality and all(FORMATS.get(job.target.suffix.lower()) != "jpeg" for job in jobs):
         raise UsageError(
-            "only JPEG knows a --jpeg-quality, PNG and WebP are lossless", "--format jpeg, or no --jpeg-quality"
+            "--jpeg-quality applies to JPEG only; PNG and WebP are lossless", "give --format jpeg, or no --jpeg-quality"
         )
 
 
@@ -164,31 +401,31 @@ def parse_box(text: str) -> tuple[float, float, float, float]:
     return x, y, width, height
 
 
-Own = dict[str, str | int]  # settings that only some backends have
+BackendOptions = dict[str, str | int]  # settings that only some backends have
 
 
-def _freed(free: str | None, keep: str | None) -> str | None:
-    """What of the attributes is let go, for whichever way it was said."""
+def _changeable(free: str | None, keep: str | None) -> str | None:
+    """The attributes that the key may change, from --free or --keep."""
     if keep is None:
         return free
     if free is not None:
-        raise UsageError("--keep and --free say the same thing", "give one of them")
+        raise UsageError("--keep and --free set the same thing", "give one of them")
     kept = {name for name in keep.split(",") if name}
     if unknown := kept.difference(ATTRIBUTES):
         raise UsageError(f"cannot keep {', '.join(sorted(unknown))} alone", f"one or more of {', '.join(ATTRIBUTES)}")
     return ",".join(name for name in ATTRIBUTES if name not in kept) or None
 
 
-def own_settings(
+def backend_options(
     free: str | None,
     keep: str | None,
     model: str | None,
     transform: str | None,
     steps: int | None,
     compiled: bool = False,
-) -> Own:
-    """What was said of them."""
-    free = _freed(free, keep)
+) -> BackendOptions:
+    """The settings that were given."""
+    free = _changeable(free, keep)
     named = {"free": free, "model": model, "transform": transform, "steps": steps, "compile": compiled or None}
     return {name: value for name, value in named.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""What became of photos, in words."""
+"""Results of photos, in words."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anonface.cli.console import count, escaped, say, without_name
-from anonface.errors import (
-    AnonfaceError,
-)
+from anonface.errors import AnonfaceError
 
 if TYPE_CHECKING:
     from anonface.batch.run import Outcome
@@ -22,52 +20,52 @@ def outcome_line(outcome: Outcome) -> str:
     if outcome.state == "skipped":
         return f"{job.source}: skipped, {'; '.join(outcome.notes)}"
     if outcome.resumed:
-        return f"{job.source} -> {job.target}: written before"
+        return f"{job.source} -> {job.target}: written by an earlier run"
     tier = _TIERS[job.direction][outcome.tier]
     if job.direction == "recover" and outcome.tier == "face" and not outcome.exact:
-        tier += ", written as JPEG and so no longer exact"
-    return f"{job.source} -> {job.target}: {_tally(_fates(outcome))}, {tier}, {outcome.seconds:.1f} s"
+        tier += ", not exact as a JPEG"
+    return f"{job.source} -> {job.target}: {_tally(_face_results(outcome))}, {tier}, {outcome.seconds:.1f} s"
 
 
-def _fates(outcome: Outcome) -> list[tuple[str, str]]:
-    """What became of each face, and why. A record names the changed ones alone, so a recovery tells of no others."""
+def _face_results(outcome: Outcome) -> list[tuple[str, str]]:
+    """The result and reason of each face. A record names only the changed faces, so recovery reports no others."""
     if outcome.job.direction == "recover" and outcome.tier in ("file", "face"):
-        return [("recovered", "")] * len(outcome.faces)  # what a mosaic covered too
-    words = _FATES[outcome.job.direction]
+        return [("recovered", "")] * len(outcome.faces)  # under a mosaic too
+    words = _FACE_RESULTS[outcome.job.direction]
     return [(words[face.kind], face.reason) for face in outcome.faces]
 
 
-_FATES = {
+_FACE_RESULTS = {
     "anonymize": {"synth": "replaced", "mosaic": "covered by a mosaic", "kept": "left unchanged"},
-    "recover": {"synth": "rendered anew", "mosaic": "not recovered", "kept": "left unchanged"},
+    "recover": {"synth": "recovered", "mosaic": "not recovered", "kept": "left unchanged"},
 }
 
 
-def _tally(fates: Sequence[tuple[str, str]]) -> str:
+def _tally(results: Sequence[tuple[str, str]]) -> str:
     """Such as "3 faces: 2 replaced, 1 left unchanged (not among --faces)"."""
     reasons: dict[str, dict[str, None]] = {}
-    for word, why_so in fates:
+    for word, why_so in results:
         reasons.setdefault(word, {})[why_so] = None
     why = {word: "; ".join(filter(None, given)) for word, given in reasons.items()}
-    said = {word: f"{word} ({why[word]})" if why[word] else word for word in reasons}
-    faces, number = count(len(fates), "face"), Counter(word for word, _ in fates)
-    if len(said) < 2:
-        return " ".join((faces, *said.values()))
-    return f"{faces}: {', '.join(f'{number[word]} {text}' for word, text in said.items())}"
+    described = {word: f"{word} ({why[word]})" if why[word] else word for word in reasons}
+    faces, number = count(len(results), "face"), Counter(word for word, _ in results)
+    if len(described) < 2:
+        return " ".join((faces, *described.values()))
+    return f"{faces}: {', '.join(f'{number[word]} {text}' for word, text in described.items())}"
 
 
 _TIERS = {
     "anonymize": {
-        "file": "original file sealed",
-        "face": "face pixels sealed",
-        "none": "nothing sealed",
+        "file": "original file encrypted",
+        "face": "face pixels encrypted",
+        "none": "nothing encrypted",
         "stateless": "nothing stored",
     },
     "recover": {
         "file": "the original file",
         "face": "the original pixels",
-        "none": "as the networks recover",
-        "stateless": "as the networks recover",
+        "none": "by the networks",
+        "stateless": "by the networks",
     },
 }
 
@@ -76,9 +74,9 @@ def sum_up(outcomes: Sequence[Outcome], seconds: float, fatal: AnonfaceError | N
     from anonface.batch.task import STATES
 
     number = Counter(outcome.state for outcome in outcomes)
-    fates = [(word, "") for outcome in outcomes if outcome.state != "decoy" for word, _ in _fates(outcome)]
+    results = [(word, "") for outcome in outcomes if outcome.state != "decoy" for word, _ in _face_results(outcome)]
     parts = [f"{number[state]} {state}" for state in STATES if number[state]]
-    say(f"{count(len(outcomes), 'photo')}: {', '.join(parts)}; {_tally(fates)} in {seconds:.1f} s")
+    say(f"{count(len(outcomes), 'photo')}: {', '.join(parts)}; {_tally(results)} in {seconds:.1f} s")
     if failures := [outcome for outcome in outcomes if outcome.error and outcome.error is not fatal]:
         width = max(len(escaped(outcome.job.source)) for outcome in failures)
         say(f"{'exit':>4}  {'photo':{width}}  reason")

@@ -8,24 +8,23 @@ from typing import Annotated
 import typer
 
 from anonface.cli.console import escaped, print_json, say
+from anonface.cli.help import KEY, OUTPUT
 from anonface.cli.key_sources import KeySource, key_of_file
 from anonface.cli.options import AsJson, Overwrite, StrictKeys
-from anonface.errors import (
-    ImageError,
-)
+from anonface.errors import ImageError
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo, or a sidecar.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="Anonymized photo or sidecar.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show what is public about an anonymized photo, and what its recovery will need. Takes no key, changes nothing."""
+    """Show what is public about an anonymized photo, and what its recovery needs. Needs no key."""
     from anonface.images import read_file
     from anonface.record.carriers import describe, kind
 
     data = read_file(file)
-    if kind(data) == "other" and file.suffix.lower() != ".anf":  # a sidecar that is none is a record damaged
-        raise ImageError(f"{str(file)!r} is neither PNG, JPEG, WebP nor a sidecar; nothing else carries a record")
+    if kind(data) == "other" and file.suffix.lower() != ".anf":  # a sidecar that is no record is damaged
+        raise ImageError(f"{str(file)!r} is not a PNG, JPEG, WebP or sidecar file; no other file carries a record")
     facts = describe(data, str(file))
     if as_json:
         print_json({"exit": 0, "input": str(file), **facts})
@@ -41,47 +40,87 @@ def inspect(
 
 
 def strip(
-    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="Anonymized photo.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Default: photo.anon.png -> photo.anon.stripped.png.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            show_default="photo.anon.stripped.png",
+            help="Copy to write, in the format of the photo.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the photo without its record, every pixel as it is. Nobody can recover an original from that copy."""
+    """Write a copy without the metadata record and the encrypted original; its pixels do not change.
+
+    Nobody can recover the original file from that copy.
+    """
     from anonface.api import strip as strip_photo
     from anonface.images.paths import Input, Output, refuse_conflicts
 
     target = output or file.with_name(f"{file.stem}.stripped{file.suffix}")
     refuse_conflicts([Input(file)], [Output(target, "the output")])
     strip_photo(file, target, overwrite=overwrite)
-    say(f"anonface: {str(target)!r} carries no record; {str(file)!r} still does")
+    say(f"anonface: {str(target)!r} carries no record; {str(file)!r} still carries one")
     if as_json:
         print_json({"exit": 0, "input": str(file), "output": str(target)})
 
 
 def rekey(
-    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="An anonymized photo, or a sidecar.")],
-    new_key_file: Annotated[Path, typer.Option(readable=False, help="The key file that recovers from now on.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="Anonymized photo or sidecar.")],
+    new_key_file: Annotated[
+        Path,
+        typer.Option(readable=False, metavar="FILE", help="Key file that will recover the copy.", rich_help_panel=KEY),
+    ],
     old_key_file: Annotated[
-        Path | None, typer.Option(readable=False, help="The key file that does so now. Without one, a passphrase.")
+        Path | None,
+        typer.Option(
+            readable=False,
+            metavar="FILE",
+            help="Key file that recovers the photo now; without one, a passphrase is used.",
+            rich_help_panel=KEY,
+        ),
     ] = None,
     passphrase_file: Annotated[
-        Path | None, typer.Option(readable=False, help="As elsewhere: the old key's passphrase.")
+        Path | None,
+        typer.Option(
+            readable=False,
+            metavar="FILE",
+            help="File with the passphrase of the old key.",
+            rich_help_panel=KEY,
+        ),
     ] = None,
     new_passphrase_file: Annotated[
-        Path | None, typer.Option(readable=False, help="The new key file's passphrase, where it is wrapped in one.")
+        Path | None,
+        typer.Option(
+            readable=False,
+            metavar="FILE",
+            help="File with the passphrase of the new key file, if it has one.",
+            rich_help_panel=KEY,
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Default: photo.anon.png -> photo.anon.rekeyed.png.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            show_default="photo.anon.rekeyed.png",
+            help="Copy to write, in the format of the photo.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     strict_keys: StrictKeys = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Seal a photo under another key, every pixel as it is. Copies under the old key stay what they are.
+    """Write a copy that another key recovers; its pixels do not change.
 
-    A photo in which nothing is sealed is given to the new key too, but nobody can tell whether the old one was right.
+    Older copies still open with the old key. Where nothing is encrypted, the old key cannot be checked.
     """
     from anonface.api import rekey as rekey_photo
     from anonface.images.paths import Input, Output, refuse_conflicts
@@ -94,15 +133,12 @@ def rekey(
     new = key_of_file(new_key_file, new_passphrase_file, strict_keys, "--new-passphrase-file")
     verified = rekey_photo(file, old.of, new, target, overwrite=overwrite)
     if verified == "unknown":
-        say(f"anonface: warning: nothing is sealed in {str(file)!r}, so the old key could not be checked")
+        say(f"anonface: warning: no original is stored in {str(file)!r}, so the old key could not be checked")
         say(
-            f"anonface: if it is the right one, {str(target)!r} is recovered under the new key: try it; "
-            f"keep {str(file)!r} until then"
+            f"anonface: if it was right, the new key recovers {str(target)!r}; "
+            f"try it, and keep {str(file)!r} until then"
         )
     else:
-        say(
-            f"anonface: {str(target)!r} answers to the new key; {str(file)!r} still answers to the old one: "
-            "delete it to take that away"
-        )
+        say(f"anonface: the new key opens {str(target)!r}; the old key still opens {str(file)!r}, which you may delete")
     if as_json:
         print_json({"exit": 0, "input": str(file), "output": str(target), "verified": verified})

@@ -1,4 +1,4 @@
-"""One run over photos: planned, done locally or by Ray, reported."""
+"""One run over photos: done on this machine or by Ray, and reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anonface.cli.console import (
     ENDED_BY,
     INTERRUPTED,
     PARTLY_FAILED,
-    Session,
+    Invocation,
     complain,
     count,
     ended_json,
@@ -28,7 +28,7 @@ from anonface.cli.console import (
     progress_bar,
     say,
 )
-from anonface.cli.engines import EngineSettings, LazyEngine, Making, on_worker
+from anonface.cli.engines import EngineSettings, LazyEngine, MakeTask, on_worker
 from anonface.cli.journals import journal_file, kdf_of, open_journal
 from anonface.cli.key_sources import KeySource
 from anonface.cli.outcomes import outcome_line, sum_up
@@ -53,8 +53,8 @@ MOST_FOLDERS = 4  # named of those that a search skips
 
 
 @dataclass(frozen=True)
-class Order:
-    """How the user wants a run to be done."""
+class RunOptions:
+    """The options of a run."""
 
     overwrite: bool
     skip_existing: bool
@@ -71,42 +71,42 @@ _OF_THE_PHOTO = (ContainerError, ImageError, KeyFileError, LimitError, NoFaceErr
 def run_photos(
     ctx: typer.Context,
     jobs: Sequence[Job],
-    making: Making,
+    make_task: MakeTask,
     keys: KeySource,
     settings: EngineSettings,
     options: dict[str, Any],
-    order: Order,
+    run_options: RunOptions,
 ) -> tuple[int, list[Outcome]]:
     """Run the jobs, report each, and sum up."""
-    from anonface.batch import plan as plan_module
-    from anonface.batch import run as run_module
+    from anonface.batch.plan import existing, find
+    from anonface.batch.run import WRITTEN, Outcome, Rules, run
     from anonface.images.paths import check_target
 
-    session: Session = ctx.obj
-    if order.report:
-        again = (order.resume or order.skip_existing) and _is_report(order.report)
-        check_target(order.report, None, order.overwrite or again)
+    invocation: Invocation = ctx.obj
+    if run_options.report:
+        again = (run_options.resume or run_options.skip_existing) and _is_report(run_options.report)
+        check_target(run_options.report, None, run_options.overwrite or again)
     if settings.keep_faces:
-        plan_module.find([str(settings.keep_faces)], "anonymize", recursive=True)
-    if order.runs_on == "local":  # a cluster's nodes have devices of their own
+        find([str(settings.keep_faces)], "anonymize", recursive=True)
+    if run_options.runs_on == "local":  # a cluster's nodes have devices of their own
         _check_device(settings.device)
-    passed_over = count_passed_over(ctx, jobs[0].direction)
-    secret = None if order.runs_on == "ray" else keys.secret()
+    ignored = count_ignored(ctx, jobs[0].direction)
+    secret = None if run_options.runs_on == "ray" else keys.secret()
     kdf = keys.fresh()
     file = journal_file(ctx) if len(jobs) > 1 else None
     begun = file is not None and file.exists()
-    skip = order.skip_existing
-    if order.resume and not begun and not order.overwrite and all(map(plan_module.existing, jobs)):
-        say("anonface: note: no run was cut short, and all results are there: nothing is left to do")
+    skip = run_options.skip_existing
+    if run_options.resume and not begun and not run_options.overwrite and all(map(existing, jobs)):
+        say("anonface: note: no interrupted run was found and all results exist: nothing is left to do")
         skip = True
-    elif order.resume and not begun and file:
-        say("anonface: note: there is nothing to resume; the run begins at its beginning")
-    journal = open_journal(ctx, file, secret, kdf, order.resume) if file else None
+    elif run_options.resume and not begun and file:
+        say("anonface: note: there is nothing to resume; the run starts from the beginning")
+    journal = open_journal(ctx, file, secret, kdf, run_options.resume) if file else None
     if journal and kdf:
         kdf = kdf_of(journal.terms)
-    rules = run_module.Rules(order.overwrite, skip, order.skip_faceless, journal)
+    rules = Rules(run_options.overwrite, skip, run_options.skip_faceless, journal)
     engine = LazyEngine(settings)
-    task = making(secret, kdf, engine, options) if secret else None
+    task = make_task(secret, kdf, engine, options) if secret else None
     outcomes: list[Outcome] = []
     started = time.monotonic()
     code = 0
@@ -114,7 +114,7 @@ def run_photos(
     about: Path | None = None
     pace = ""
 
-    def tell(outcome: Outcome) -> None:
+    def report(outcome: Outcome) -> None:
         nonlocal fatal, about, pace
         outcomes.append(outcome)
         for note in outcome.notes if outcome.state != "skipped" else ():
@@ -135,15 +135,15 @@ def run_photos(
     with progress_bar("photos", len(jobs)) as advance:
         try:
             if task:
-                run_module.run(jobs, task, tell, rules, order.workers or 1)
+                run(jobs, task, report, rules, run_options.workers or 1)
             else:
-                from anonface.batch import ray_run
+                from anonface.batch.ray_run import run as run_on_ray
 
-                there = replace(settings, keep_faces=settings.keep_faces and settings.keep_faces.absolute())
-                make = partial(on_worker, making, keys.elsewhere(), kdf, there, options)
+                on_node = replace(settings, keep_faces=settings.keep_faces and settings.keep_faces.absolute())
+                make = partial(on_worker, make_task, keys.absolute(), kdf, on_node, options)
                 gpu = None if settings.device == "auto" else settings.device.startswith("cuda")
-                with redirect_stdout(sys.stderr):  # Ray has its own things to say
-                    ray_run.run(jobs, make, tell, rules, workers=order.workers, gpu=gpu)
+                with redirect_stdout(sys.stderr):  # Ray prints messages of its own
+                    run_on_ray(jobs, make, report, rules, workers=run_options.workers, gpu=gpu)
         except KeyboardInterrupt:
             code = signals.exit_code() or INTERRUPTED
         except AnonfaceError as error:
@@ -154,22 +154,24 @@ def run_photos(
             if not code:
                 raise
     reached = {outcome.job.source for outcome in outcomes}
-    outcomes += [run_module.Outcome(job, "not reached") for job in jobs if job.source not in reached]
+    outcomes += [Outcome(job, "not reached") for job in jobs if job.source not in reached]
     complete = not (code or fatal or any(outcome.error for outcome in outcomes))
-    if journal and (complete or not (begun or any(outcome.state in run_module.WRITTEN for outcome in outcomes))):
+    if journal and (complete or not (begun or any(outcome.state in WRITTEN for outcome in outcomes))):
         journal.remove()
     elif file and journal and file.exists():
-        say(f"anonface: note: {file} remembers this run until the same command is through; it may be deleted")
+        say(f"anonface: note: {file} records this run until the same command is complete; it may be deleted")
     if len(jobs) > 1:
-        rest = any(_may_fare_better(outcome, order.overwrite) for outcome in outcomes)
-        if journal and rest and any(outcome.state in run_module.WRITTEN for outcome in outcomes):
-            say("anonface: the same command with --resume goes on with the rest")
+        rest = any(_may_still_be_written(outcome, run_options.overwrite) for outcome in outcomes)
+        if journal and rest and any(outcome.state in WRITTEN for outcome in outcomes):
+            say("anonface: the same command with --resume continues with the rest")
         sum_up(outcomes, time.monotonic() - started, fatal)
-    if blind := sum(o.job.direction == "recover" and o.state == "done" and o.verified == "unknown" for o in outcomes):
-        unsealed = f"nothing was sealed in {count(blind, 'photo')}"
-        say(f"anonface: note: {unsealed}, so nobody can tell whether the key was right")
+    if unverified := sum(
+        o.job.direction == "recover" and o.state == "done" and o.verified == "unknown" for o in outcomes
+    ):
+        unsealed = f"no original is stored in {count(unverified, 'photo')}"
+        say(f"anonface: note: {unsealed}, so it is unknown whether the key was right")
     if fatal:
-        complain(fatal, session, about)
+        complain(fatal, invocation, about)
         code = code or fatal.exit_code
     elif not code and not complete:
         code = PARTLY_FAILED
@@ -178,46 +180,47 @@ def run_photos(
         "device": engine.device_name if task else "ray",
         "seconds": round(time.monotonic() - started, 3),
         "error": error_json(fatal) if fatal else ended_json(code) if code in ENDED_BY else None,
-        "passed_over": passed_over,
+        "ignored_files": ignored,
+        "passed_over": ignored,  # the former name
         "photos": [outcome.record() for outcome in outcomes],
     }
-    if order.report:
-        _write_report(order.report, result)
-    if session.as_json:
+    if run_options.report:
+        _write_report(run_options.report, result)
+    if invocation.as_json:
         print_json(result)
-    if session.debug and not fatal:
+    if invocation.debug and not fatal:
         print_traces(outcome.error for outcome in outcomes)
     return code, outcomes
 
 
-def _may_fare_better(outcome: Outcome, overwrite: bool) -> bool:
-    """Whether the same command, going on, may write a photo that this run has not written."""
+def _may_still_be_written(outcome: Outcome, overwrite: bool) -> bool:
+    """Whether the same command, resumed, may write a photo that this run has not written."""
     from anonface.batch.plan import existing
 
     left = outcome.state in ("failed", "not reached") and not isinstance(outcome.error, _OF_THE_PHOTO)
-    return left and (overwrite or not existing(outcome.job))  # what is there already would be refused again
+    return left and (overwrite or not existing(outcome.job))  # an existing output would be refused again
 
 
-def count_passed_over(ctx: typer.Context, direction: Direction = "anonymize") -> dict[str, int]:
-    """Say how many files of the folders named are not taken, and return how many of which suffix."""
-    from anonface.batch.plan import folders_left_out, in_words, passed_over
+def count_ignored(ctx: typer.Context, direction: Direction = "anonymize") -> dict[str, int]:
+    """Say how many files of the named folders are ignored, and return their number by suffix."""
+    from anonface.batch.plan import describe_ignored, ignored_files, skipped_folders
 
     paths, recursive = ctx.params["paths"], ctx.params["recursive"]
-    for (what, why), folders in zip(_FOLDERS, folders_left_out(paths, recursive), strict=True):
+    for (what, why), folders in zip(_FOLDERS, skipped_folders(paths, recursive), strict=True):
         if folders:
             named = ", ".join(map(str, folders[:MOST_FOLDERS])) + ", ..." * (len(folders) > MOST_FOLDERS)
             say(f"anonface: {what}: {count(len(folders), 'folder')} skipped, {why}: {named}")
-    found = passed_over(paths, direction, recursive)
+    found = ignored_files(paths, direction, recursive)
     if found:
-        say(f"anonface: note: {in_words(found)}")
+        say(f"anonface: note: {describe_ignored(found)}")
     return found
 
 
-_FOLDERS = (("note", "searched already by another name"), ("warning", "not readable"))
+_FOLDERS = (("note", "already searched under another name"), ("warning", "not readable"))
 
 
 def _check_device(name: str) -> None:
-    """Whether the device that a user names is there, though perhaps nothing will need it: a seal opens without."""
+    """Raise if the named device does not exist, even if no photo needs it: decryption does not."""
     if name not in ("auto", "cpu"):
         from anonface.backends.device import choose_device
 
@@ -225,14 +228,16 @@ def _check_device(name: str) -> None:
 
 
 def _is_report(file: Path) -> bool:
-    """Whether this is what an earlier run reported, which the run that resumes it may replace; anything else stays."""
+    """Whether a file is the report of an earlier run, which a resumed run may replace."""
     import json
 
     try:
         found = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and {"exit", "passed_over", "photos"} <= set(found)
+    if not isinstance(found, dict):
+        return False
+    return {"exit", "photos"} <= set(found) and bool({"ignored_files", "passed_over"} & set(found))
 
 
 def _write_report(file: Path, result: dict[str, Any]) -> None:

@@ -14,36 +14,46 @@ SECONDS_BETWEEN_LOSSES = 10.0
 
 
 def train(
-    what: Annotated[
-        str,
-        typer.Argument(
-            help="heads, parser, identity, attributes, flow, ifadit, each on the former; ethnicity, census, on the "
-            "first three; critic, critic-again; autoencoder, then diffusion, sharpener; reader, then inversion, then "
-            "dbaf, hford; exchanges, then translator."
-        ),
-    ],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the run lives; an earlier one there goes on.")],
-    steps: Annotated[int, typer.Option(min=0, help="Length of the run; 0: as the recipe says.")] = 0,
-    minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0: never.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
-    faces: Annotated[int, typer.Option(min=100, help="Synthetic faces kept at hand.")] = 3600,
+    what: Annotated[str, typer.Argument(metavar="RECIPE", help="Recipe to run, from the list above.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the run; an existing run is resumed.")],
+    steps: Annotated[int, typer.Option(min=0, metavar="N", help="Length of the training; 0 takes the recipe's.")] = 0,
+    minutes: Annotated[float, typer.Option(min=0, metavar="M", help="Stop after this time; 0 sets no limit.")] = 0.0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed for weights and training data.")] = 1,
+    faces: Annotated[int, typer.Option(min=100, metavar="N", help="Synthetic faces to draw for the training.")] = 3600,
     device: Annotated[
-        str, typer.Option(help="cpu; cuda, cuda:N for what trains on a GPU too (docs/training.md).")
+        str, typer.Option(metavar="NAME", help="Device: cpu, or cuda or cuda:N for the recipes that support it.")
     ] = "cpu",
     photos: Annotated[
         list[Path] | None,
-        typer.Option(exists=True, file_okay=False, help="exchanges: a folder of real photos; repeat it for more."),
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            metavar="DIR",
+            help="Folder of real photos for the recipe exchanges; can be repeated.",
+        ),
     ] = None,
 ) -> None:
-    """Train networks on synthetic faces. Resumable; logs losses and contact sheets into DIR."""
+    """Train a network on synthetic faces. A stopped run can be resumed.
+
+    Each recipe builds on those before it in its line, and some on other lines; see docs/training.md.
+
+    \b
+    ifadit          heads, parser, identity, attributes, flow, ifadit
+    classifier      ethnicity (East Asian appearance, from identity codes)
+    regression      census (latent attribute regression)
+    realism critic  critic, critic-again (the second also on refined faces)
+    diffusion       autoencoder, diffusion, sharpener
+    dbaf and hford  reader, inversion, dbaf, hford
+    translator      exchanges, translator
+    """
     from anonface.backends.device import choose_device
     from anonface.training.run import Request, train_command
 
     request = Request(folder, steps, minutes, seed, faces, str(choose_device(device)), tuple(photos or ()))
     with progress_bar("faces", 0) as advance:
         losses = train_command(what, request, lambda done, total: advance(done, "", total))
-        said = 0.0
+        printed = 0.0
         for values in losses:
-            if time.monotonic() - said > SECONDS_BETWEEN_LOSSES:
-                said = time.monotonic()
+            if time.monotonic() - printed > SECONDS_BETWEEN_LOSSES:
+                printed = time.monotonic()
                 say(", ".join(f"{name} {value:.4g}" for name, value in values.items()))

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from anonface.weights import Status
 
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: see the command.")]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME", help="Names of files, as `anonface weights list` shows them.")
+]
 
 
 def list_weights(as_json: AsJson = False) -> None:
-    """All files, what they are for and where they stand."""
+    """List all weight files, their purpose and their state."""
     from anonface import weights
 
     found = weights.status()
@@ -32,13 +34,15 @@ def list_weights(as_json: AsJson = False) -> None:
 def pull_weights(
     names: Names = None,
     accept_unknown: Annotated[
-        bool, typer.Option("--accept-unknown", help="Trust files whose sha256 nobody has published, and pin it.")
+        bool,
+        typer.Option("--accept-unknown", help="Accept files without a published sha256, and pin the one they have."),
     ] = False,
     needed_for: Annotated[
-        Literal["run", "evaluation", "training"], typer.Option(help="Which files, when none is named.")
+        Literal["run", "evaluation", "training"],
+        typer.Option(help="Purpose of the files to download if none is named."),
     ] = "run",
 ) -> None:
-    """Fetch files now, by default all that running needs, so that nothing is fetched later."""
+    """Download weight files, by default those that running needs."""
     from anonface import weights
 
     wanted = names or [entry.name for entry in weights.entries() if entry.needed_for == needed_for]
@@ -48,7 +52,10 @@ def pull_weights(
 
 
 def verify_weights(names: Names = None) -> int:
-    """Read and hash again every file that is here; exit 9 when one is wrong, or one that running needs is missing."""
+    """Check the sha256 of every downloaded file.
+
+    The exit code is 9 if a file is wrong, or one that running needs is missing.
+    """
     from anonface import weights
 
     found = [status for status in weights.verify(names or None) if status.state != "missing" or names or runs(status)]
@@ -57,7 +64,7 @@ def verify_weights(names: Names = None) -> int:
 
 
 def weights_licenses(names: Names = None) -> None:
-    """The terms of every file."""
+    """Show the licence and origin of every file."""
     from anonface import weights
 
     for entry in map(weights.entry, names) if names else weights.entries():

@@ -145,9 +145,10 @@ def chosen(text: str, backends: Sequence[str]) -> dict[str, str | None]:
             picked[name] = folder or None
         else:
             names = ", ".join([*PEERS, *backends])
-            raise UsageError(f"--beside knows no {word!r}", f"choose of {names}, or all; a backend as NAME=FOLDER too")
+            hint = f"choose from {names}, or all; a backend may be given as NAME=FOLDER"
+            raise UsageError(f"--compare-with does not know {word!r}", hint)
     if not picked:
-        raise UsageError("--beside names nothing", "for example all")
+        raise UsageError("--compare-with names nothing", "for example all")
     return picked
 
 
@@ -198,7 +199,7 @@ def compare(
                 raise
             hint = error.hint
             if hint and "--model" in hint:  # --model belongs to --backend
-                hint = f"name its weights with --beside {engine.name}=FOLDER"
+                hint = f"name its weights with --compare-with {engine.name}=FOLDER"
             missing[engine.name] = error.message + (f": {hint}" if hint else "")
     settings: dict[str, str | int | float | None] = {
         "date": datetime.date.today().isoformat(),

@@ -1,4 +1,4 @@
-"""What colours the numbers of a file are: said by a profile, by code points, by chromaticities, or by EXIF alone.
+"""The colour space of a file, given by a profile, by code points, by chromaticities, or by EXIF.
 
 Colours other than sRGB stay as they are, under a profile that says them; what no profile of primaries and a curve can
 say becomes sRGB, or is refused.
@@ -27,7 +27,7 @@ SRGB = Space((0.64, 0.33), (0.3, 0.6), (0.15, 0.06), D65)
 SRGB_PRIMARIES = (SRGB.red, SRGB.green, SRGB.blue)
 ADOBE_RGB = Space((0.64, 0.33), (0.21, 0.71), (0.15, 0.06), D65, 563 / 256)
 
-# As H.273 numbers them.
+# Code points of H.273.
 UNSPECIFIED = 2
 PRIMARIES = {
     1: ("sRGB primaries", SRGB),
@@ -42,11 +42,11 @@ PRIMARIES = {
     22: ("EBU Tech 3213", Space((0.63, 0.34), (0.295, 0.605), (0.155, 0.077), D65)),
 }
 SRGB_CURVES = {13}
-VIDEO_CURVES = {1, 6, 14, 15}  # which viewers of still pictures show as sRGB's
+VIDEO_CURVES = {1, 6, 14, 15}  # viewers of still pictures show them as sRGB
 GAMMAS = {4: 2.2, 5: 2.8, 8: 1.0, 17: 2.6}
 HDR_CURVES = {16: "PQ", 18: "HLG"}
 
-SRGB_GAMMA = 0.45455  # as PNG says it
+SRGB_GAMMA = 0.45455  # as PNG encodes it
 NEAR, NEAR_GAMMA = 0.003, 0.01
 LEAST_GAMMA, GREATEST_GAMMA = 0.2, 5.0
 GREY_MODES = ("1", "L", "LA", "I", "I;16")  # of Pillow
@@ -64,7 +64,7 @@ MISFIT = "a colour profile for other pixels (grey, RGB or CMYK) than these was l
 
 
 class Colours(NamedTuple):
-    """What was found.
+    """The result.
 
     Args:
         icc: the profile, as the file holds it or as one was made; None for sRGB.
@@ -76,7 +76,7 @@ class Colours(NamedTuple):
 
 
 def of_file(image: Image, data: bytes, exif: Exif, label: str) -> Colours:
-    """What a file says of its colours.
+    """The colour information of a file.
 
     Args:
         image: the file as Pillow opened it.
@@ -118,7 +118,7 @@ def of_file(image: Image, data: bytes, exif: Exif, label: str) -> Colours:
 
 
 def fits(icc: bytes, grey: bool, cmyk: bool) -> bool:
-    """Whether a profile is one of such pixels; an RGB profile is one of grey pixels too."""
+    """Whether a profile suits such pixels; an RGB profile suits grey pixels too."""
     space = icc[16:20]
     return space == b"CMYK" if cmyk else space == b"RGB " or (grey and space == b"GRAY")
 
@@ -166,7 +166,7 @@ def _hdr(transfer: int, label: str) -> ImageError:
 
 
 def _by_codes(primaries: int, transfer: int, grey: bool, label: str) -> Colours:
-    """What code points of H.273 say."""
+    """The colours of H.273 code points."""
     if transfer in HDR_CURVES:
         raise _hdr(transfer, label)
     if primaries == UNSPECIFIED:
@@ -174,8 +174,8 @@ def _by_codes(primaries: int, transfer: int, grey: bool, label: str) -> Colours:
     if transfer == UNSPECIFIED:
         transfer = 13
     if primaries not in PRIMARIES or transfer not in (*SRGB_CURVES, *VIDEO_CURVES, *GAMMAS):
-        said = f"primaries {primaries}, transfer {transfer}"
-        return Colours(None, (f"its colours ({said}) are not known here and were taken for sRGB",))
+        named = f"primaries {primaries}, transfer {transfer}"
+        return Colours(None, (f"its colours ({named}) are unknown and were treated as sRGB",))
     notes = ("its video transfer curve was taken for that of sRGB",) if transfer in VIDEO_CURVES else ()
     name, space = PRIMARIES[primaries]
     icc, more = _written(replace(space, gamma=GAMMAS.get(transfer)), name, grey)
@@ -191,19 +191,19 @@ def _written(space: Space, name: str, grey: bool = False) -> Colours:
 
 
 def _of_png(image: Image, grey: bool) -> Colours:
-    """What cHRM and gAMA say."""
-    said = image.info.get("gamma", SRGB_GAMMA)
+    """The colours of cHRM and gAMA."""
+    gamma = image.info.get("gamma", SRGB_GAMMA)
     points = image.info.get("chromaticity")
     white, *primaries = zip(points[::2], points[1::2], strict=True) if points else (D65, *SRGB_PRIMARIES)
     found = _measured(white, primaries, None, grey)
-    usual = abs(said - SRGB_GAMMA) <= NEAR_GAMMA  # which PNG says for sRGB, too
-    if said <= 0 or "gamma" not in image.info or (usual and found == Colours(None)):
+    usual = abs(gamma - SRGB_GAMMA) <= NEAR_GAMMA  # PNG gives this for sRGB too
+    if gamma <= 0 or "gamma" not in image.info or (usual and found == Colours(None)):
         return found
-    return _measured(white, primaries, 1 / said, grey)
+    return _measured(white, primaries, 1 / gamma, grey)
 
 
 def _of_tiff(tags: Mapping[int, Any]) -> Colours | None:
-    """What TIFF's chromaticities say, or None where there are none."""
+    """The colours of TIFF's chromaticities, or None without any."""
     notes = ("its transfer curves were left out",) if TIFF_CURVES in tags else ()
     if TIFF_PRIMARIES not in tags:
         return Colours(None, notes) if notes else None
@@ -216,7 +216,7 @@ def _of_tiff(tags: Mapping[int, Any]) -> Colours | None:
 def _measured(
     white: Sequence[float], primaries: Sequence[Sequence[float]], gamma: float | None, grey: bool = False
 ) -> Colours:
-    """What chromaticities, and a gamma or (None) the curve of sRGB, say."""
+    """The colours of chromaticities and a gamma; None stands for the curve of sRGB."""
     try:
         points = [(float(x), float(y)) for x, y in (*primaries, white)]
         red, green, blue, neutral = points

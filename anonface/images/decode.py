@@ -67,7 +67,7 @@ def read_photo(data: bytes, max_pixels: int = MAX_PIXELS, name: str = "") -> Pho
         raise ImageError(f"{label} is not an image that can be read", "PNG, JPEG and WebP are, among others") from None
     except Image.DecompressionBombError as error:
         raise LimitError(f"{label}: {error}", "scale it down first") from None
-    except Exception as error:  # hostile bytes make a decoder raise anything; none of it is this program's bug
+    except Exception as error:  # hostile bytes can make a decoder raise any error
         if re.search(r"too large|too much memory", str(error), re.IGNORECASE):
             raise LimitError(f"{label} holds compressed metadata that unfolds beyond bounds", "remove it") from None
         reason = " ".join(str(error).split())
@@ -90,7 +90,7 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
             f"{label} has {width} x {height} pixels, {max_pixels:,} is the limit", "raise it with --max-pixels"
         )
     notes = list(page.notes) if page else []
-    if kind == "MPO":  # a JPEG with further pictures behind it: a depth map, a second view
+    if kind == "MPO":  # a JPEG followed by further pictures: a depth map, a second view
         kind = "JPEG"
         notes.append(f"{getattr(image, 'n_frames', 1) - 1} further pictures in the file were left out")
     elif page is None and getattr(image, "is_animated", False):
@@ -102,8 +102,8 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
     by_xmp = by_xmp if by_xmp > 1 else _take_xmp(image)  # PNG may hold it behind the picture
     exif = _exif(image)
     deep = depth.read(image, data, page, label)
-    said = exif.get(ORIENTATION, 1)  # none of a TIFF that Pillow has turned
-    orientation = said if said in range(1, 9) else 1
+    value = exif.get(ORIENTATION, 1)  # Pillow removes it from a TIFF that it has turned
+    orientation = value if value in range(1, 9) else 1
     if by_xmp > 1 and orientation == 1 == (page.one(ORIENTATION, 1) if page else 1):
         notes.append(f"its XMP alone asks for orientation {by_xmp}, which browsers ignore; it was not turned")
     icc, said_of_colours = colour.of_file(image, data, exif, label)
@@ -143,7 +143,7 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
 
 
 def _open(data: bytes) -> Image:
-    """Look at the head of a file, whatever it says of its size; Pillow's own limit gives way to the one asked for."""
+    """Open the header of a file; the limit asked for replaces Pillow's own."""
     from PIL import Image
 
     Image.init()
@@ -157,7 +157,7 @@ def _open(data: bytes) -> Image:
 
 
 def _enable_heif(data: bytes, label: str) -> None:
-    """Teach Pillow HEIC where the file is one.
+    """Register the HEIC decoder if the file is one.
 
     Raises:
         ImageError: pillow-heif is not installed.
@@ -175,7 +175,7 @@ def _enable_heif(data: bytes, label: str) -> None:
 
 
 def _check_whole(data: bytes, kind: str, page: tiff.Page | None, label: str) -> None:
-    """Refuse a PNG or JPEG of whose picture a part is missing, which Pillow would not.
+    """Refuse a PNG or JPEG with an incomplete picture, which Pillow accepts.
 
     Raises:
         ImageError: it is.
@@ -192,7 +192,7 @@ def _check_whole(data: bytes, kind: str, page: tiff.Page | None, label: str) -> 
 
 
 def _take_xmp(image: Image) -> int:
-    """Take XMP from an image, which Pillow would turn by it; the orientation that it asks for."""
+    """Remove XMP from an image, so that Pillow does not turn it; returns its orientation."""
     packets = [image.info.pop(name, b"") for name in ("XML:com.adobe.xmp", "xmp")]
     for packet in packets:
         text = packet if isinstance(packet, bytes) else str(packet).encode()
@@ -202,18 +202,18 @@ def _take_xmp(image: Image) -> int:
 
 
 def _exif(image: Image) -> Exif:
-    """The EXIF block of an image whose XMP was taken; an empty one where it is broken."""
+    """The EXIF block of an image whose XMP was removed; empty if it is broken."""
     from PIL import Image as Pillow
 
     source = image
-    if image.format != "TIFF":  # what Pillow has read before may hold the orientation of XMP
+    if image.format != "TIFF":  # the block that Pillow has read may hold the orientation of XMP
         source = Pillow.new("1", (1, 1))
         source.info = {name: image.info[name] for name in EXIF_BLOCKS if name in image.info}
     try:
         exif = source.getexif()
         for directory in (metadata.EXIF_IFD, colour.INTEROP_IFD):
             exif.get_ifd(directory)
-    except Exception:  # a photo is not lost for a broken EXIF block
+    except Exception:  # a broken EXIF block does not make a photo unreadable
         return Pillow.Exif()
     return exif
 

@@ -1,4 +1,4 @@
-"""Photos of 16 bits a channel, which Pillow narrows without a word: read and written by OpenCV."""
+"""Photos of 16 bits per channel, read and written by OpenCV; Pillow reduces them silently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEEP_MODES = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")  # of Pillow
 PNG_DEPTH_AT, PNG_AFTER_IHDR = 24, 33  # where a PNG's IHDR holds its bit depth, and where it ends
 PPM_WITH_RANGE, PPM_COMMENT = (b"P2", b"P3", b"P5", b"P6"), re.compile(rb"#.*")  # its fourth word is the greatest value
 OPENCV_ORDER = [2, 1, 0, 3]  # BGRA
-OF_OPENCV = re.compile(r"^$|^libpng |\[ ?\w+:\d+@\d+\.\d+\]")  # what it says of files
+OF_OPENCV = re.compile(r"^$|^libpng |\[ ?\w+:\d+@\d+\.\d+\]")  # its messages about files
 
 
 def read(image: Image, data: bytes, page: tiff.Page | None, label: str) -> NDArray[np.uint16] | None:
@@ -43,7 +43,7 @@ def read(image: Image, data: bytes, page: tiff.Page | None, label: str) -> NDArr
 
     plain = False
     if page:
-        depth, plain = page.bits, True  # whatever else is refused by tiff.page
+        depth, plain = page.bits, True  # other pages are refused by tiff.page
     elif image.format == "PNG":
         depth = data[PNG_DEPTH_AT]
         plain = "transparency" not in image.info
@@ -69,7 +69,7 @@ def read(image: Image, data: bytes, page: tiff.Page | None, label: str) -> NDArr
 
 
 def _unpacked(data: bytes) -> NDArray[Any] | None:
-    """An image file as OpenCV reads it, which is kept from saying on standard error why it does not."""
+    """An image file read by OpenCV, without its messages on standard error."""
     import cv2
     import numpy as np
 

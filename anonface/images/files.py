@@ -1,4 +1,4 @@
-"""Files: read once, and written so that nothing is ever lost."""
+"""Files: read once, and written whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_FILE_BYTES = 256 * 1024 * 1024
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Content = bytes | Sequence[bytes | memoryview]
-"""What a file is to hold, whole or in pieces."""
+"""The content of a file, whole or in pieces."""
 
 
 def read_file(path: PathLike) -> bytes:
@@ -31,7 +31,7 @@ def read_file(path: PathLike) -> bytes:
         with Path(name).open("rb") as file:
             before = os.fstat(file.fileno())
             size = before.st_size if stat.S_ISREG(before.st_mode) else MAX_FILE_BYTES
-            data = file.read(min(size, MAX_FILE_BYTES) + 1)  # as much memory is taken, whatever the file has
+            data = file.read(min(size, MAX_FILE_BYTES) + 1)  # at most this much memory is taken
             after = os.fstat(file.fileno())
     except (OSError, ValueError) as error:
         raise ImageError(f"{name!r} cannot be read: {_reason(error)}") from None
@@ -97,7 +97,7 @@ def size_of(content: Content) -> int:
 
 @lru_cache(maxsize=256)
 def check_folder(folder: Path) -> None:
-    """Refuse a folder in which no file can be made, by making one and removing it: permissions do not tell it all.
+    """Refuse a folder in which no file can be made. Permissions do not show that, so one is made and removed.
 
     A folder that was found good is not tried again.
 
@@ -120,8 +120,8 @@ def write_atomic(path: PathLike, data: bytes, overwrite: bool = False) -> None:
 def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = False) -> None:
     """Write whole files or none: a crash at any moment leaves each the old file or the complete new one.
 
-    The data goes to temporary files beside the targets, which take their names, in the order given, when all are
-    complete. Without ``overwrite`` a name that somebody else took meanwhile is refused; of several writers exactly one
+    The data goes to temporary files next to the targets, which are renamed, in the order given, when all are
+    complete. Without ``overwrite`` a name that was taken meanwhile is refused; of several writers exactly one
     wins.
 
     Raises:
@@ -149,7 +149,7 @@ def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = 
                 made.unlink(missing_ok=True)
         if isinstance(error, FileExistsError):
             raise OutputError(
-                f"{str(target)!r} was written by somebody else meanwhile", "choose another output"
+                f"{str(target)!r} was written by another program meanwhile", "choose another output"
             ) from None
         if isinstance(error, OSError):
             raise OutputError(f"{str(target)!r} cannot be written: {reason(error)}", remedy(error)) from None
@@ -185,18 +185,18 @@ def _mode(target: Path) -> int | None:
 
 
 def _write_new(path: Path, data: Content, mode: int | None) -> None:
-    """Write a new file and see it onto the disk; ``mode`` None leaves its permissions to the umask."""
+    """Write a new file and sync it to disk; ``mode`` None leaves its permissions to the umask."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
     with os.fdopen(descriptor, "wb") as file:
         file.writelines([data] if isinstance(data, bytes) else data)
         file.flush()
         os.fsync(file.fileno())
     if mode is not None:
-        path.chmod(mode)  # what the umask took away
+        path.chmod(mode)  # undo the umask
 
 
 def _take_name(temporary: Path, target: Path) -> None:
-    """Give a finished file its name unless that is taken.
+    """Rename a finished file unless the name is taken.
 
     Raises:
         FileExistsError: it is taken.
@@ -229,16 +229,16 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """See a new name onto the disk, where folders can be synchronised."""
+    """Sync a new name to disk, where folders can be synced."""
     if os.name != "posix":
         return
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
-        return  # a folder that may be written but not read
+        return  # the folder is writable but not readable
     try:
         os.fsync(descriptor)
     except OSError:
-        return  # some network file systems refuse; the file itself is safe
+        return  # not supported by some network file systems; the file itself is synced
     finally:
         os.close(descriptor)

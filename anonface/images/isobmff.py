@@ -1,4 +1,4 @@
-"""HEIF and AVIF containers: what they say of their primary picture."""
+"""HEIF and AVIF containers: properties of the primary picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FULL = 4  # bytes, of version and flags before what some boxes hold
 MAX_BOXES = 10_000
 
 Properties = dict[bytes, list[bytes]]
-"""Type -> what each property of that type holds."""
+"""Type -> contents of the properties of that type."""
 
 
 def properties(data: bytes) -> Properties:
@@ -71,7 +71,7 @@ def colours(found: Properties) -> tuple[bytes | None, tuple[int, int] | None]:
 
 
 def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The boxes that lie side by side in ``data``: type and content."""
+    """The boxes of one level in ``data``: type and content."""
     at = 0
     for _ in range(MAX_BOXES):
         if at + 8 > len(data):

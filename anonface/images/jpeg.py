@@ -1,4 +1,4 @@
-"""Whether the whole of a JPEG's picture is there.
+"""Whether a JPEG's picture is complete.
 
 libjpeg makes up what is missing and says so in a warning that Pillow drops. OpenCV leaves it on standard error.
 """
@@ -18,8 +18,8 @@ MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 SOI, EOI = b"\xff\xd8", b"\xff\xd9"
 START_OF_SCAN = 0xDA
 SEQUENTIAL = (0xC0, 0xC1)
-WHOLE_SCAN = bytes((0, 63, 0))  # what every scan of a sequential JPEG says; some cameras write something else
-LEFT_OUT = {*range(0xE0, 0xF0), 0xFE}  # metadata and comments, whose faults are none of the picture's
+WHOLE_SCAN = bytes((0, 63, 0))  # of every scan of a sequential JPEG; some cameras write other values
+LEFT_OUT = {*range(0xE0, 0xF0), 0xFE}  # metadata and comments, whose errors do not concern the picture
 ALONE = {0xD8, 0x01}  # markers without a length
 
 _FAULT = re.compile(r"Corrupt JPEG data: .*|Premature end of JPEG file")
@@ -40,9 +40,9 @@ class Bare(NamedTuple):
 
 
 def fault(pictures: Iterable[bytes]) -> str | None:
-    """What libjpeg finds wrong with the pixels of JPEGs, or None.
+    """libjpeg's error in the pixels of JPEGs, or None.
 
-    Bytes of one value between the last scan and the end are not counted: cameras pad so.
+    Bytes of one value between the last scan and the end are not counted: some cameras pad like that.
 
     Args:
         pictures: whole files.

@@ -1,4 +1,4 @@
-"""What of a photo's metadata may travel: how it was taken. No text, no date, no place, no device.
+"""The metadata of a photo that may be kept: exposure, lens, density. No text, date, place or device.
 
 Nothing is copied. What is kept is read as numbers, held against the range that such numbers have, and written anew.
 What lies behind a picture never travels; it is measured, to be reported.
@@ -84,7 +84,7 @@ def bytes_behind(data: bytes, kind: str) -> int:
 
 
 def _within(tags: Mapping[int, object], ranges: Mapping[int, tuple[Fraction, Fraction]]) -> dict[int, object]:
-    """The numbers among ``tags`` that lie within their range, rounded to what photographers write."""
+    """The numbers among ``tags`` that are within their range, rounded to usual values."""
     from PIL.TiffImagePlugin import IFDRational
 
     kept: dict[int, object] = {}
@@ -107,7 +107,7 @@ def _within(tags: Mapping[int, object], ranges: Mapping[int, tuple[Fraction, Fra
 
 
 def _bytes_of_other_boxes(data: bytes) -> int:
-    """What a HEIF or AVIF file holds in boxes that no picture needs, as motion photos do."""
+    """The content of boxes that no picture of a HEIF or AVIF file needs, as in motion photos."""
     at = other = 0
     while at + 8 <= len(data):
         size, name = struct.unpack_from(">I4s", data, at)

@@ -1,4 +1,4 @@
-"""What C libraries say on standard error, where they say it nowhere else."""
+"""Messages of C libraries that appear only on standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALONE = threading.Lock()  # there is one standard error for all threads
 def messages() -> Iterator[list[str]]:
     """Collect, line by line, what is written to the process's standard error; the list is filled at the end.
 
-    Other threads write there as well: who reads the lines gives those that are not meant for it to :func:`pass_on`.
+    Other threads write there too: the caller passes their lines to :func:`pass_on`.
     """
     lines: list[str] = []
     with _ALONE, _unnamed() as file:

@@ -1,6 +1,6 @@
-"""Which files a command reads and writes: no output is an input, another output, or a folder of one.
+"""The files that a command reads and writes: no output is an input, another output, or a folder of one.
 
-Files are told apart by device and inode, so links and other spellings of a name do not matter. Every command asks
+Files are identified by device and inode, so links and other spellings of a name do not matter. Every command asks
 :func:`refuse_conflicts` about all its paths before any work is done.
 """
 
@@ -17,7 +17,7 @@ from anonface.images import check_folder, check_output
 
 Identity = tuple[int | str, ...]
 
-COLLISION_HINT = "rename one of them, or tell them apart with --name '{stem}{suffix}.{mark}{ext}'"
+COLLISION_HINT = "rename one of them, or distinguish them with --name '{stem}{suffix}.{mark}{ext}'"
 
 
 class Input(NamedTuple):
@@ -35,7 +35,7 @@ class Output(NamedTuple):
         role: what it is, such as "--sheet" or "the output of 'a.jpg'".
         source: the photo that it is made of. :func:`anonface.batch.run.Rules.sort_out` tells the two apart, photo by
             photo, so that the other photos of a run are done all the same.
-        any_suffix: it may be written under another suffix: a sealed original brings its own.
+        any_suffix: it may be written under another suffix, that of an encrypted original.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class Output(NamedTuple):
 
 
 def identity(path: str | Path) -> Identity:
-    """What a path leads to: device, inode, and for what is not there yet the names below the folder that is."""
+    """The identity of a path: device, inode, and for a missing file the names below its existing folder."""
     real = Path(os.path.realpath(path))
     for place in (real, *real.parents):
         try:
@@ -57,7 +57,7 @@ def identity(path: str | Path) -> Identity:
 
 
 def refuse_conflicts(inputs: Iterable[Input], outputs: Collection[Output], hint: str = "choose another output") -> None:
-    """Refuse outputs that would destroy what the same command reads or writes, --overwrite or not.
+    """Refuse outputs that would destroy what the same command reads or writes, even with --overwrite.
 
     Args:
         hint: what to do about two outputs with one name.
@@ -95,7 +95,7 @@ def refuse_conflicts(inputs: Iterable[Input], outputs: Collection[Output], hint:
 
 
 class Spared:
-    """Files that must not be written, which are there or will be.
+    """Existing and future files that must not be written.
 
     Args:
         paths: their names; looked up at the first question.

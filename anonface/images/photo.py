@@ -1,4 +1,4 @@
-"""A decoded photo: its pixels, the profile that they refer to, and what was said of the file."""
+"""A decoded photo: its pixels, their colour profile, and notes on the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PNG chunks, and whether all rows of a picture are there: Pillow leaves missing ones black."""
+"""PNG chunks, and whether a picture has all its rows: Pillow leaves missing ones black."""
 
 from __future__ import annotations
 

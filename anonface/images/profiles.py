@@ -20,7 +20,7 @@ COLOUR_TAGS = (b"wtpt", b"chad", b"rXYZ", b"gXYZ", b"bXYZ", b"rTRC", b"gTRC", b"
 OPTIONAL_TAGS = {b"chad"}
 CURVE_PARAMETERS = (1, 3, 4, 5, 7)  # of parametric curves, by their function type
 D50 = struct.pack(">3i", 63190, 65536, 54061)  # s15Fixed16
-PIXEL_CLASSES = (b"mntr", b"scnr", b"prtr", b"spac")  # that say colours of pixels; links and names do not
+PIXEL_CLASSES = (b"mntr", b"scnr", b"prtr", b"spac")  # classes of pixel colours, without links and named colours
 SRGB_CURVE = (2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045)  # g, a, b, c, d of a parametric curve of type 3
 BRADFORD = ((0.8951, 0.2664, -0.1614), (-0.7502, 1.7135, 0.0367), (0.0389, -0.0685, 1.0296))
 
@@ -45,7 +45,7 @@ class Space:
 
 
 def colour_profile(icc: bytes) -> bytes | None:
-    """An RGB profile of primaries, white point and curves -> the same colours, without all else that it said.
+    """An RGB profile of primaries, white point and curves -> the same colours, without its other content.
 
     None for profiles of other kinds, those that map colours by tables among them, and for broken ones.
     """
@@ -128,7 +128,7 @@ def _assembled(version: bytes, purpose: bytes, elements: Mapping[bytes, bytes]) 
     elements = {b"desc": _text(b"desc", "RGB", major), b"cprt": _text(b"text", "none", major), **elements}
     table, body, places = struct.pack(">I", len(elements)), b"", {}
     for name, element in elements.items():
-        if element not in places:  # the three curves are mostly one
+        if element not in places:  # the three curves are often the same
             places[element] = ICC_HEADER + 4 + ICC_ENTRY * len(elements) + len(body)
             body += element + bytes(-len(element) % 4)
         table += struct.pack(">4sII", name, places[element], len(element))
@@ -136,7 +136,7 @@ def _assembled(version: bytes, purpose: bytes, elements: Mapping[bytes, bytes]) 
 
 
 def _tags(icc: bytes) -> dict[bytes, bytes]:
-    """Name -> element, as far as the table says."""
+    """Name -> element, from the table of tags."""
     (count,) = struct.unpack_from(">I", icc, ICC_HEADER)
     tags = {}
     for n in range(min(count, 100)):
@@ -180,7 +180,7 @@ def _text(kind: bytes, text: str, major: int) -> bytes:
 
 
 def _header(version: bytes, purpose: bytes, size: int) -> bytes:
-    """Version and class, no maker, model, flags or digest, and a date of nobody's."""
+    """Version and class, no maker, model, flags or digest, and a constant date."""
     date = struct.pack(">6H", 2000, 1, 1, 0, 0, 0)
     head = struct.pack(">I4x2s2x4s8s", size, version, purpose, b"RGB XYZ ") + date + b"acsp" + bytes(28)
     return (head + D50).ljust(ICC_HEADER, b"\0")

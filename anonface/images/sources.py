@@ -1,4 +1,4 @@
-"""What the library takes for a photo: a path, a file's bytes, an open file, a PIL image, or an array of pixels."""
+"""Sources of photos: a path, a file's bytes, an open file, a PIL image, or an array of pixels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 Source = Union[NDArray[np.uint8], str, "os.PathLike[str]", bytes, bytearray, memoryview, IO[bytes], "Image"]
-"""Any of these; bytes are what a file holds, never its name."""
+"""Any of these; bytes are the content of a file, never its name."""
 
 _ACCEPTED = "give a path, the bytes of a file, a file opened in binary mode, a PIL image, or uint8 pixels [H, W, 3]"
 _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
@@ -39,7 +39,7 @@ def is_file(source: Source) -> bool:
 
 
 def name_of(source: Source) -> Path | None:
-    """The file that a source is or was read from, as far as it says so."""
+    """The file that a source is or was read from, if known."""
     if isinstance(source, (str, os.PathLike)):
         return Path(source)
     name = getattr(source, "filename", None) or getattr(source, "name", None)
@@ -69,7 +69,7 @@ def read_source(source: Source) -> bytes:
 
 
 def open_source(source: Source, max_pixels: int) -> tuple[bytes, Photo]:
-    """The bytes of a file (none of an array or a PIL image) and what they show.
+    """The bytes of a file (none of an array or a PIL image) and the decoded photo.
 
     Raises:
         ImageError: it cannot be read or is no photo, or an array is no uint8 [H, W, 3].

@@ -1,4 +1,4 @@
-"""TIFF: which of its directories is the photo, whether its layout is one that is read rightly, and its bare data."""
+"""TIFF: the directory of the photo, a check of its layout, and its raw data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS, TILE_SIZES = 322, 323, 324, 325
 EXTRA_SAMPLES, SAMPLE_FORMAT, JPEG_TABLES = 338, 339, 347
 RAW_OF_CANON = b"CR"  # at byte 8
 
-REDUCED, OLD_REDUCED = 1, 2  # as the two subfile types say it
+REDUCED, OLD_REDUCED = 1, 2  # values of the two subfile types
 SEPARATE, UNASSOCIATED, RGB, UNCOMPRESSED, JPEG = 2, 2, 2, 1, 7
 CODES = {1: "B", 3: "H", 4: "I", 6: "b", 7: "B", 8: "h", 9: "i", 13: "I", 16: "Q", 17: "q", 18: "Q"}
 SHORT, LONG = 3, 4  # types, as the keys of CODES are; its values are struct's
@@ -75,12 +75,12 @@ class Page:
 
     @property
     def tiled(self) -> bool:
-        """Its pixels lie in tiles, not strips."""
+        """Its pixels are in tiles, not strips."""
         return TILE_OFFSETS in self.tags
 
     @property
     def segments(self) -> list[tuple[int, int]]:
-        """Where its strips or tiles lie: offset and size in bytes."""
+        """Offset and size in bytes of its strips or tiles."""
         places, sizes = (TILE_OFFSETS, TILE_SIZES) if self.tiled else (STRIP_OFFSETS, STRIP_SIZES)
         return list(zip(self.tags.get(places, ()), self.tags.get(sizes, ()), strict=False))
 
@@ -141,7 +141,7 @@ def jpegs(data: bytes, found: Page) -> Iterator[bytes]:
 
 
 def _directories(data: bytes, order: str) -> Iterator[tuple[int, Directory]]:
-    """The chain of directories: where each lies, and what is short in it.
+    """The chain of directories: offset and short values of each.
 
     Raises:
         struct.error, IndexError, ValueError: it is broken or endless.
@@ -159,7 +159,7 @@ def _directories(data: bytes, order: str) -> Iterator[tuple[int, Directory]]:
 
 
 def _directory(data: bytes, order: str, at: int, wanted: AbstractSet[int], most: int) -> tuple[Directory, int]:
-    """One directory's tags of whole numbers among the ``wanted``, and where the next one lies (0: nowhere).
+    """One directory's tags of whole numbers among the ``wanted``, and the offset of the next one (0: none).
 
     Raises:
         struct.error, IndexError, ValueError: it is broken, or one of them has more than ``most`` numbers.
@@ -193,7 +193,7 @@ def _is_reduced(tags: Directory) -> bool:
 
 
 def _check_layout(found: Page, data: bytes, label: str) -> None:
-    """Refuse what Pillow or OpenCV would not read, or not read rightly."""
+    """Refuse layouts that Pillow or OpenCV cannot read, or read wrongly."""
 
     def refused(why: str) -> ImageError:
         return ImageError(f"{label} is a TIFF file {why}", HINT)
@@ -216,7 +216,7 @@ def _check_layout(found: Page, data: bytes, label: str) -> None:
     plain_alpha = photometric == RGB and found.tags.get(EXTRA_SAMPLES) == (UNASSOCIATED,)
     if apart and channels > CHANNELS_OF[COLOURS[photometric]] and not plain_alpha:
         raise refused("with a further channel in a plane of its own, which is not read")
-    # Uncompressed, Pillow forgets in planes how bits lie, and mistakes reversed ones but in black and white.
+    # Pillow ignores the bit order of uncompressed planes, and misreads reversed bits except in black and white.
     reversed_bits = found.one(FILL_ORDER, 1) != 1
     in_planes = found.one(PLANAR, 1) == SEPARATE and (found.bits < 8 or photometric == 0 or reversed_bits)
     if compression == UNCOMPRESSED and (in_planes or (reversed_bits and (found.bits, photometric) not in BILEVEL)):
@@ -231,7 +231,7 @@ def _check_layout(found: Page, data: bytes, label: str) -> None:
 
 
 def _check_segments(found: Page, data: bytes, label: str) -> None:
-    """Refuse a page whose strips or tiles are not all there."""
+    """Refuse a page with missing strips or tiles."""
     width, height = found.one(WIDTH, 0), found.one(HEIGHT, 0)
     if found.tiled:
         across, down = found.one(TILE_WIDTH, 0), found.one(TILE_HEIGHT, 0)
@@ -255,7 +255,7 @@ def _check_segments(found: Page, data: bytes, label: str) -> None:
 
 
 def _file(data: bytes, found: Page, segments: Sequence[tuple[int, int]], channels: int) -> bytes:
-    """A TIFF file of these strips or tiles, of ``channels`` channels that lie together."""
+    """A TIFF file of these strips or tiles, of ``channels`` channels that are interleaved."""
     order = ">" if found.big_endian else "<"
     offsets, at = [], 8
     for _, size in segments:

@@ -1,7 +1,7 @@
 """The record ANF1 that an anonymized photo carries: fields <-> bytes.
 
 A record is a header and a payload. The header is public: it says which backend, parameters, weights, salts and quads
-recover, and nothing of the key. What the payload holds only the key tells, see :mod:`anonface.record.sealing`.
+recover, and nothing of the key. Only the key can read the payload, see :mod:`anonface.record.sealing`.
 docs/format.md lays it out byte by byte. There is one encoding for every content, and :func:`decode` takes no other: a
 flipped, missing or added byte is refused, and so is whatever only a newer version understands.
 """
@@ -24,7 +24,7 @@ MAGIC = b"ANF1"
 VERSION = 1
 MAX_HEADER = 64 * 1024  # bytes
 DIGEST_BYTES = 32
-GRID = 16  # quads lie on a grid of 1/GRID px
+GRID = 16  # quads are on a grid of 1/GRID px
 KINDS = ("synth", "mosaic")  # in the order of their codes
 NONCES = "nonces"  # the parameter that holds the nonces of the faces' payloads, since version 6 of the watermark
 ORIGINAL = "sealed"  # the parameter that is true where an original was sealed into the record when it was made
@@ -73,12 +73,12 @@ class FaceEntry:
 
 @dataclass(frozen=True)
 class Seal:
-    """What is public about a sealed payload.
+    """The public data of an encrypted payload.
 
     Args:
-        tier: what it brings back: the "file", the "face" pixels, or "none" when it holds the networks' key alone.
+        tier: what it restores: the "file", the "face" pixels, or "none" if it holds only the networks' key.
         salt: the seal's own salt, 16 bytes.
-        check: tells the right key from a wrong one, 32 bytes.
+        check: identifies the right key, 32 bytes.
 
     Raises:
         ValueError: a field is out of its range.
@@ -97,7 +97,7 @@ class Seal:
 
 @dataclass(frozen=True)
 class FaceReport:
-    """What became of one face.
+    """The result of one face.
 
     Args:
         index: its number in the photo, counted from 0, from top-left to bottom-right.
@@ -157,11 +157,11 @@ class Header:
 
     @property
     def tier(self) -> Tier:
-        """What the payload brings back."""
+        """What the payload restores."""
         return self.seal.tier if self.seal else "none"
 
     def reports(self) -> list[FaceReport]:
-        """What can be said of the faces long after; boxes are those around the quads."""
+        """Reports on the faces from the record; boxes are those around the quads."""
         reports = []
         for index, face in enumerate(self.faces):
             xs, ys = zip(*face.quad, strict=True)
@@ -172,7 +172,7 @@ class Header:
 
 
 def encode(header: Header, payload: Iterable[bytes] = (), expected: int = 0) -> bytes:
-    """Header and the pieces of a payload -> record. Pieces are taken one by one: the payload is held once.
+    """Header and the pieces of a payload -> record. Pieces are consumed one by one, so the payload is in memory once.
 
     Args:
         expected: the payload's length in bytes where it is known, so that no more memory is taken than it needs.
@@ -201,7 +201,7 @@ def encode(header: Header, payload: Iterable[bytes] = (), expected: int = 0) -> 
 
 
 def bound(header: Header) -> bytes:
-    """The part of a header that its payload is bound to: all that precedes the payload's length and digest.
+    """The part of a header that its payload is bound to: all before the payload's length and digest.
 
     Raises:
         LimitError, ValueError: as :func:`encode`.
@@ -239,8 +239,8 @@ def binding(header: Header) -> bytes:
     Raises:
         LimitError, ValueError: as :func:`encode`.
     """
-    said = bound(replace(header, producer="-", kdf=None, seal=None))
-    return hashlib.sha256(b"anonface/v1 record\0" + said).digest()
+    encoded = bound(replace(header, producer="-", kdf=None, seal=None))
+    return hashlib.sha256(b"anonface/v1 record\0" + encoded).digest()
 
 
 def exposed(header: Header) -> bool:
@@ -250,7 +250,7 @@ def exposed(header: Header) -> bool:
 
 
 def payload(record: bytes) -> memoryview:
-    """The payload of a record that :func:`decode` has taken."""
+    """The payload of a record that :func:`decode` has accepted."""
     return memoryview(record)[int.from_bytes(record[5:9], "big") :]
 
 
@@ -320,7 +320,7 @@ def describe(header: Header, payload_bytes: int = 0) -> dict[str, Any]:
 
 
 def damaged(reason: str) -> ContainerError:
-    """The error for a record that does not say what its writer wrote."""
+    """The error for a damaged record."""
     return ContainerError(f"the anonface record is damaged: {reason}", DAMAGED_HINT)
 
 
@@ -351,7 +351,7 @@ def _value(value: Parameter) -> bytes:
 
 
 class _Reader:
-    """Takes fields off the front of a header; a header that ends early is a ValueError."""
+    """Reads the fields of a header in order; a header that ends early is a ValueError."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -394,7 +394,7 @@ def _read_value(reader: _Reader) -> Parameter:
 
 
 def _fields(reader: _Reader, producer: str) -> Header:
-    """What lies between the producer and the payload section.
+    """The part between the producer and the payload section.
 
     Raises:
         ValueError: malformed.

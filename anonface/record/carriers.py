@@ -1,4 +1,4 @@
-"""Image files that carry a record: PNG, JPEG and WebP take it in pieces that other programs ignore.
+"""Image files that carry a record: PNG, JPEG and WebP hold it in parts that other programs ignore.
 
 A sidecar file is the bare record. No picture is decoded here; other software's chunks may stand anywhere, and stay
 where they are.
@@ -38,7 +38,7 @@ def embed(image: bytes, record: bytes) -> bytes:
 
 
 def embedded(image: bytes, record: bytes) -> list[bytes | memoryview]:
-    """The file of :func:`embed` in pieces, to be written one behind the other: neither large part is copied."""
+    """The file of :func:`embed` in pieces, to be written in order, so that no large part is copied."""
     carrier = _needed(image)
     return carrier.join([part for part in carrier.split(image) if part.role != "record"], record)
 
@@ -77,12 +77,12 @@ def expect(image: bytes, name: str, hint: str = _TO_RECOVER) -> bytes:
 
 
 def describe(image: bytes, name: str) -> dict[str, Any]:
-    """All that is public about an anonymized photo or a sidecar, as plain JSON values.
+    """The public data of an anonymized photo or a sidecar, as plain JSON values.
 
     Raises:
         ContainerError: as :func:`expect` and :func:`anonface.record.anf1.decode`.
     """
-    record = expect(image, name, "name its sidecar, if it has one; of a photo made with --stateless nothing is known")
+    record = expect(image, name, "name its sidecar, if it has one; a photo made with --stateless has no record")
     header = decode(record)
     needs = ["the passphrase" if header.kdf else "the key file"]
     notes = [EXPOSED] if anf1.exposed(header) else []
@@ -124,7 +124,7 @@ def picture_digest(image: bytes) -> bytes:
 
 
 def kind(data: bytes) -> str:
-    """What a file that may carry a record is: "png", "jpeg", "webp", "sidecar" or "other"."""
+    """The kind of a file: "png", "jpeg", "webp", "sidecar" or "other"."""
     if data[:4] == MAGIC:
         return "sidecar"
     carrier = _carrier(data)
@@ -132,7 +132,7 @@ def kind(data: bytes) -> str:
 
 
 class Part(NamedTuple):
-    """A stretch of an image file: its bytes, whether a record belongs behind or before it, and what it holds."""
+    """A part of an image file: its bytes, its content, and whether a record goes after or before it."""
 
     place: Literal["head", "tail"]
     data: memoryview
@@ -182,7 +182,7 @@ class _Png:
 
 
 class _Jpeg:
-    """Pieces are APP9 segments ``ANONFACE\\0``, the last of the APPn segments that lead the file."""
+    """Pieces are APP9 segments ``ANONFACE\\0``, the last of the APPn segments at the start of the file."""
 
     NAME = "jpeg"
 
@@ -304,7 +304,7 @@ def _pieces(record: bytes, size: int) -> list[memoryview]:
 
 
 def _inserted(parts: list[Part], pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-    """A file's pieces, with others between its head and its tail."""
+    """A file's pieces, with the record's between its head and its tail."""
     head = [part.data for part in parts if part.place == "head"]
     tail = [part.data for part in parts if part.place == "tail"]
     return [*head, *pieces, *tail]

@@ -1,7 +1,7 @@
-"""Sealing: what brings the original back, encrypted under the key and bound to its record.
+"""Sealing: the original, encrypted under the key and bound to its record.
 
 A payload is one Cobblestone-256 message (C2SP chunked-encryption: AES-256-GCM in chunks, committed to its key) under a
-key of its own, with the record's header as context. Its length is all that it tells: plaintexts are padded to Padme's
+key of its own, with the record's header as context. Only its length is public: plaintexts are padded to Padme's
 sizes and never compressed, since a compressed length speaks of what was compressed. docs/format.md has every byte.
 """
 
@@ -37,10 +37,10 @@ THUMB, ALIKE = 48, 10.0  # px of a side, and grey levels of mean difference, wit
 
 @dataclass(frozen=True)
 class Contents:
-    """What a payload holds.
+    """The contents of a payload.
 
     Args:
-        tier: what it brings back.
+        tier: what it restores.
         binding: SHA-256 over what it belongs to: the carrier's picture for a file, the anonymized photo outside the
             faces for pixels, zeros for nothing.
         suffix: of the original file's name, "" or "." and up to 15 ASCII letters and digits.
@@ -72,7 +72,7 @@ def of_pixels(header: Header, original: Pixels, anonymized: Pixels, alpha: Pixel
     """The contents of tier "face": the original's pixels in the region of the faces, row by row, three bytes each.
 
     Raises:
-        ValueError: the photos differ outside that region, so that it would not bring the original back.
+        ValueError: the photos differ outside that region, so it would not restore the original.
     """
     if any((original[rows] != anonymized[rows])[~inside].any() for rows, inside in _strips(header)):
         raise ValueError("the photo was changed outside its faces")
@@ -109,7 +109,7 @@ def check_picture(contents: Contents, picture: bytes) -> None:
 
 
 def resembles(header: Header, original: Pixels, picture: Pixels) -> bool:
-    """Whether a picture may be the anonymized one of an original, saved again or resized: alike but for the faces.
+    """Whether a picture may be the anonymized one of an original, saved again or resized: similar except for the faces.
 
     Args:
         original, picture: uint8 [H, W, 3], not necessarily of one size.
@@ -168,7 +168,7 @@ def unseal(header: Header, payload: bytes | memoryview, key: Key) -> Contents:
 
 
 def network_key(contents: Contents, key: Key) -> Key | PhotoKey:
-    """The key that the photo's networks ran under.
+    """The key of the photo's networks.
 
     Raises:
         KeyFileError: it was withheld when the photo was given to this key.
@@ -182,7 +182,7 @@ def network_key(contents: Contents, key: Key) -> Key | PhotoKey:
 
 
 def rekeyed(header: Header, payload: bytes | memoryview, old: Key, new: Key) -> bytes:
-    """The record under another key. The picture stays: it was rendered under the old key, which goes along for it.
+    """The record under another key. The picture stays, and with it the old key that it was rendered under.
 
     What goes along is the old key's share in photos of this flow salt, so that it opens no other photo. Consistent
     photos have one salt in common: there it is withheld, and only what is sealed comes back under the new key.
@@ -229,7 +229,7 @@ def region(header: Header, rows: slice | None = None) -> Mask:
 
 
 def _strips(header: Header) -> Iterator[tuple[slice, Mask]]:
-    """Rows in parts with their region, so that no mask nor second copy of a large photo is held."""
+    """Rows in parts with their region, so that no mask or second copy of a large photo is in memory."""
     height = header.canvas[1]
     for top in range(0, height, STRIP):
         rows = slice(top, min(top + STRIP, height))
@@ -275,7 +275,7 @@ def _plaintext(contents: Contents) -> Iterator[bytes | memoryview]:
 
 
 def _contents(header: Header, plaintext: memoryview) -> Contents:
-    """The inverse of :func:`_plaintext`, which takes nothing but its results.
+    """The inverse of :func:`_plaintext`; accepts only its results.
 
     Raises:
         ValueError, struct.error: malformed.

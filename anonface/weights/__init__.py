@@ -1,4 +1,4 @@
-"""Network weights: what there is, where it lies, and how it gets into modules."""
+"""Network weights: the list of files, the cache, and loading into modules."""
 
 from anonface.weights.files import cache_dir, digest, path, pull, status, verify
 from anonface.weights.loading import fit, graph, load, load_checkpoint, tensors

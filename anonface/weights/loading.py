@@ -1,4 +1,4 @@
-"""Files -> named tensors -> modules, loaded strictly; pickles are opened for tensors alone."""
+"""Files -> named tensors -> modules, loaded strictly; only tensors are read from pickles."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _uncached: set[Path] = set()
 
 
 def _note_uncached(folder: Path, reason: str) -> None:
-    """Say, once a folder, that the run goes on, and that the next one converts again."""
+    """Log once per folder that the conversion is not cached, so the next run repeats it."""
     if folder in _uncached:
         return
     _uncached.add(folder)
@@ -108,7 +108,7 @@ def _convert(row: Entry, source: Path) -> dict[str, Tensor]:
 
 
 def _conversion_key(row: Entry) -> str:
-    """Names a conversion by its input and by the code that made it: a newer converter never meets old output."""
+    """Names a conversion by its input and by the code that made it: a newer converter never uses old output."""
     from anonface.weights import conversion
 
     facts = [expected_digest(row), inspect.getsource(conversion), inspect.getsource(load_checkpoint)]
@@ -122,10 +122,10 @@ def load(module: nn.Module, name: str, by: Literal["name", "order"] = "name") ->
 
 
 def load_checkpoint(file: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file or torch checkpoint of the user's own, flat, on the CPU.
+    """Tensors of a safetensors file or torch checkpoint of the user, flat, on the CPU.
 
     A state dict wrapped as ``g_ema``, ``state_dict``, ``model``, ``params`` and the like is unwrapped, with the tensors
-    that lie beside it (``latent_avg`` of pSp, e4e and StyleGAN2) kept under their names; nested dicts are joined with
+    next to it (``latent_avg`` of pSp, e4e and StyleGAN2) kept under their names; nested dicts are joined with
     dots; a ``module.`` prefix left by DataParallel goes. Anything but tensors is dropped. Pickles are opened for
     tensors alone, plus the one class ``argparse.Namespace`` that pSp and e4e keep their options in.
 
@@ -166,7 +166,7 @@ def _open_pickle(file: Path) -> object:
             return torch.load(file, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # hostile bytes make the reader fail in ways nobody lists
+    except Exception as error:  # the reader has no list of its errors for hostile bytes
         raise WeightsError(
             f"{file} is not a checkpoint of tensors alone, and is not opened",
             "save its state_dict as safetensors on a machine where you trust the file",
@@ -180,8 +180,8 @@ def _unwrap(content: object) -> object:
         wrapper = next((key for key in _WRAPPERS if isinstance(content.get(key), Mapping)), None)
         if wrapper is None:
             return _without_prefix(content)
-        beside = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
-        content = {**_without_prefix(content[wrapper]), **beside}
+        rest = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
+        content = {**_without_prefix(content[wrapper]), **rest}
     raise ValueError("nested too deeply")
 
 

@@ -44,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Status:
-    """Where a file stands: ready, missing, wrong (another digest) or unverified (present, no digest known)."""
+    """The state of a file: ready, missing, wrong (another digest) or unverified (present, no digest known)."""
 
     entry: Entry
     state: Literal["ready", "missing", "wrong", "unverified"]

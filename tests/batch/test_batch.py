@@ -129,14 +129,14 @@ def test_a_name_tells_apart_what_would_collide(here):
     ("name", "output", "says"),
     [
         ("{stem", None, "--name"),
-        ("{shoe}{ext}", None, "not known"),
-        ("{stem.__class__}{ext}", None, "not known"),
-        ("{stem!r}{ext}", None, "not known"),
-        ("{stem:>9}{ext}", None, "not known"),
-        ("{}{ext}", None, "not known"),
+        ("{shoe}{ext}", None, "unknown field"),
+        ("{stem.__class__}{ext}", None, "unknown field"),
+        ("{stem!r}{ext}", None, "unknown field"),
+        ("{stem:>9}{ext}", None, "unknown field"),
+        ("{}{ext}", None, "unknown field"),
         ("../{stem}{ext}", None, "not the name of a file"),
-        ("{stem}.tiff", None, "which format"),
-        ("{stem}{ext}", "b.png", "names a file"),
+        ("{stem}.tiff", None, "does not name a format"),
+        ("{stem}{ext}", "b.png", "is a file"),
         ("same{ext}", None, "also the output of"),
     ],
 )
@@ -171,15 +171,15 @@ def test_plans_that_make_no_sense(here, paths, options):
         (
             "notes",
             "anonymize",
-            "holds no photo to anonymize: 2 files passed over; no photos by name: 2 .txt",
+            "holds no photo to anonymize: 2 files ignored; not photos by name: 2 .txt",
             0,
         ),
         ("none", "anonymize", "'none' holds no photo to anonymize", 0),
         ("tree", "anonymize", "'tree' holds no photo to anonymize", 1),
-        ("both", "anonymize", ": 1 file passed over; no photos by name: 1 without a suffix", 1),
-        ("both", "recover", "'both' holds no photo to recover: 1 file passed over", 0),
-        ("both/one", "recover", ": 1 file passed over; not named *.anon.*: 1 .jpg", 0),
-        ("made/*.png", "anonymize", "matches no photo to anonymize: 1 file passed over; results: 1 .anon.png", 0),
+        ("both", "anonymize", ": 1 file ignored; not photos by name: 1 without a suffix", 1),
+        ("both", "recover", "'both' holds no photo to recover: 1 file ignored", 0),
+        ("both/one", "recover", ": 1 file ignored; not named *.anon.*: 1 .jpg", 0),
+        ("made/*.png", "anonymize", "matches no photo to anonymize: 1 file ignored; results: 1 .anon.png", 0),
         ("*.bmp", "anonymize", "'*.bmp' matches no photo to anonymize", 0),
     ],
 )
@@ -192,7 +192,7 @@ def test_what_is_there_where_no_photo_is(here, path, direction, says, hint):
         plan([path], direction)
     message = refused.value.message
     assert says in message
-    assert ("passed over" in says) == ("passed over" in message)
+    assert ("ignored" in says) == ("ignored" in message)
     assert ("--recursive" in refused.value.hint) == hint
 
 
@@ -350,11 +350,11 @@ def test_what_the_engine_notes_is_told_beside_what_the_file_says(here, pixels):
         Image.fromarray(pixels).save(here / name)
     Image.fromarray(0 * pixels).save(here / "c.png")
     outcomes = told(plan(["a.png", "b.anon.png", "c.png"], "anonymize"), Anonymizing(KEY, Remarking(), faceless=True))
-    named = "it is named like a photo that was anonymized before"
+    named = "its name is that of a photo that was anonymized before"
     assert [outcome.notes for outcome in outcomes] == [
         ("face 0: something stays",),
         (named, "face 0: something stays"),
-        ("no face was found; only copied",),
+        ("no face was found, so the photo was only copied",),
     ]
     (back,) = told(plan(["a.png"], "recover"), Recovering(KEY, Remarking(), stateless=True))
     assert back.notes == ("it bears no mark",)

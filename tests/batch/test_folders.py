@@ -75,7 +75,7 @@ def test_what_was_skipped_is_said(loops, anonface, monkeypatch):
     assert sorted(str(file.relative_to("out")) for file in Path("out").rglob("*.png")) == [
         *("a.anon.png", "deep/b.anon.png", "out/c.anon.png")
     ]
-    assert "note: 5 folders skipped, searched already by another name: top/album/again, " in err and ", ...\n" in err
+    assert "note: 5 folders skipped, already searched under another name: top/album/again, " in err and ", ...\n" in err
     real = os.scandir
 
     def locked(folder):

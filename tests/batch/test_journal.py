@@ -15,7 +15,7 @@ def file(tmp_path):
 
 def later(file):
     """The journal of a run that resumes those of no name."""
-    return Journal(file, heeded=[""])
+    return Journal(file, resumed=[""])
 
 
 def noted(file, *outputs, record=None):
@@ -100,10 +100,10 @@ def test_runs_are_told_apart(file, tmp_path):
         (tmp_path / f"{run}-{name}.png").write_bytes(b"abc")
     assert earlier_runs(file) == runs and earlier_runs(tmp_path / "none") == []
     assert Journal(file, runs[0]).finished([tmp_path / "one-a.png"]) is None  # nobody asked to resume
-    for heeded in (["one"], ["two"], ["one", "two"]):
-        journal = Journal(file, runs[0], heeded)
+    for resumed in (["one"], ["two"], ["one", "two"]):
+        journal = Journal(file, runs[0], resumed)
         found = [bool(journal.finished([tmp_path / f"{run}-{name}.png"])) for run, name in (("one", "a"), ("two", "b"))]
-        assert found == ["one" in heeded, "two" in heeded]
+        assert found == ["one" in resumed, "two" in resumed]
 
 
 def test_terms_that_could_not_be_written_are_stated_again(file, tmp_path):

@@ -157,7 +157,7 @@ def test_sealed_originals_come_back(ray, album):
         (f"back/{n}.recovered.jpg", "file", "yes") for n in range(PHOTOS)
     ]
     assert all(o.job.target.read_bytes() == Path(f"album/{n}.jpg").read_bytes() for n, o in enumerate(outcomes))
-    again = Journal(album / "run.journal", heeded=[""])
+    again = Journal(album / "run.journal", resumed=[""])
     assert all(again.finished(job.outputs) for job in plan(["out"], "recover", output="back"))
 
 

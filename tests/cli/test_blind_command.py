@@ -20,7 +20,7 @@ def test_sheets_and_key_are_written_apart(tmp_path, capsys):
     sheets.write()
     assert "2 faces on 1 sheets" in capsys.readouterr().err
     assert sorted(json.loads((tmp_path / "sheets.key.json").read_text())) == ["1", "2"]
-    with pytest.raises(OutputError, match="there already"):
+    with pytest.raises(OutputError, match="exists already"):
         BlindSheets(tmp_path / "sheets")
 
 

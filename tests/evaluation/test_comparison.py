@@ -234,7 +234,7 @@ def test_what_is_missing_is_left_out_and_named(found, ground):
     told = compare(
         [ComparedEngine("hinted", hinted, described), peer("returning", Returning)], **ground, plan=Plan(1), limit=1
     )
-    assert told.left_out == {"hinted": "no weights: name its weights with --beside hinted=FOLDER"}
+    assert told.left_out == {"hinted": "no weights: name its weights with --compare-with hinted=FOLDER"}
     with pytest.raises(WeightsError, match="no weights"):
         compare([ComparedEngine("weightless", weightless, described, needed=True)], **ground, plan=Plan(1))
     alone = compare([peer("mortal", Mortal), peer("returning", Returning)], **ground, plan=Plan(1), limit=1)
@@ -278,7 +278,7 @@ def test_names_as_typed():
         "hford": None,
     }
     for wrong in ("blur", "pixelate=x", "all=x", " , ", ""):
-        with pytest.raises(UsageError, match="--beside"):
+        with pytest.raises(UsageError, match="--compare-with"):
             chosen(wrong, ["dbaf"])
 
 
@@ -372,4 +372,4 @@ def test_from_the_command_line(anonface, monkeypatch, tmp_path):
 def test_what_has_no_place_beside_is_refused_at_once(anonface, monkeypatch, options):
     monkeypatch.setattr("anonface.evaluation.judges.Judges", None)
     code, _, err = anonface("evaluate", "album", *options)
-    assert code == 2 and "--beside" in err and "Traceback" not in err
+    assert code == 2 and "--compare-with" in err and "Traceback" not in err

@@ -1,0 +1,63 @@
+"""The examples at the end of every command's help."""
+
+from __future__ import annotations
+
+FIRST_STEPS = """\
+anonface keygen my.key
+anonface anonymize photo.jpg --key-file my.key
+anonface recover photo.anon.png --key-file my.key"""
+
+EXAMPLES = {
+    "keygen": """\
+anonface keygen my.key
+anonface keygen my.key --passphrase""",
+    "anonymize": """\
+anonface anonymize photo.jpg --key-file my.key
+anonface anonymize album -r -o out --key-file my.key --consistent
+anonface anonymize photo.jpg --key-file my.key --quality fast --seal none""",
+    "recover": """\
+anonface recover photo.anon.png --key-file my.key
+anonface recover out -r -o recovered --key-file my.key
+anonface recover photo.jpg --stateless --key-file my.key""",
+    "inspect": """\
+anonface inspect photo.anon.png
+anonface inspect photo.anon.png.anf --json""",
+    "strip": """\
+anonface strip photo.anon.png
+anonface strip photo.anon.png -o public.png""",
+    "rekey": """\
+anonface rekey photo.anon.png --old-key-file my.key --new-key-file new.key
+anonface rekey photo.anon.png --new-key-file new.key -o shared.png""",
+    "compare": """\
+anonface compare photo.jpg -o sheet.png --key-file my.key
+anonface compare album -o all.png --key-file my.key --compare-with dbaf,hford""",
+    "evaluate": """\
+anonface evaluate album --quick
+anonface evaluate album --report report.html --journal run.jsonl
+anonface evaluate album --compare-with all --limit 8 --keys 1""",
+    "blind-score": """\
+anonface evaluate album --blind sheets
+anonface blind-score sheets.key.json answers.json""",
+    "audit": """\
+anonface audit album
+anonface audit album --attacks key-guessing,tampering --report audit.json""",
+    "train": """\
+anonface train parser runs/parser
+anonface train diffusion runs/diffusion --device cuda --minutes 60""",
+    "doctor": """\
+anonface doctor
+anonface doctor --json""",
+    "weights list": """\
+anonface weights list
+anonface weights list --json""",
+    "weights pull": """\
+anonface weights pull
+anonface weights pull --needed-for evaluation
+anonface weights pull yunet generator""",
+    "weights verify": """\
+anonface weights verify
+anonface weights verify yunet""",
+    "weights licenses": """\
+anonface weights licenses
+anonface weights licenses generator""",
+}
