@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
 PERSON_FIRST = 2.0  # logit of the identity's share before training: a start at the photo's side learns to copy
 
 
