@@ -1,8 +1,9 @@
 """Face translator: an aligned photo and an identity code -> the same photo with the face of that identity, in one pass.
 
 An encoder keeps maps of what the photo shows at four scales. The decoder starts from the coarsest and at every scale
-mixes what the photo says with what the identity code says, pixel by pixel, by a learned attention map (adaptive
-attentional denormalisation, FaceShifter, Li et al. 2020). All convolutions run at half the picture's side or less.
+but the finest mixes what the photo says with what the identity code says, pixel by pixel, by a learned attention map
+(adaptive attentional denormalisation, FaceShifter, Li et al. 2020). The finest scale follows the identity alone: with
+the photo's own map there the network learns to copy it. All convolutions run at half the picture's side or less.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+PERSON_FIRST = 2.0  # logit of the identity's share before training: a start at the photo's side learns to copy
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Translator(nn.Module):
         )
         self.bottom = nn.ModuleList(_Mixing(widths[-1], p.hidden) for _ in range(2))
         self.up = nn.ModuleList(nn.Conv2d(b, a, 1) for a, b in pairwise(widths))
-        self.mix = nn.ModuleList(_Mixing(width, p.hidden) for width in widths[:-1])
+        self.mix = nn.ModuleList(_Mixing(width, p.hidden) for width in widths[1:-1])
+        self.finish = _Styled(widths[0], p.hidden)
         self.paint = nn.Conv2d(widths[0], 12, 3, padding=1)
 
     def forward(self, pictures: Tensor, codes: Tensor) -> Tensor:
@@ -64,7 +68,7 @@ class Translator(nn.Module):
             x = mix(x, seen[-1], style)
         for level in reversed(range(len(self.up))):
             x = self.up[level](F.interpolate(x, scale_factor=2, mode="nearest"))
-            x = self.mix[level](x, seen[level], style)
+            x = self.mix[level - 1](x, seen[level], style) if level else self.finish(x, style)
         return F.pixel_shuffle(self.paint(F.leaky_relu(x, 0.2)), 2)
 
 
@@ -78,6 +82,20 @@ class _Residual(nn.Module):
         return x + self.second(F.leaky_relu(F.instance_norm(y), 0.2))
 
 
+class _Styled(nn.Module):
+    """A residual block whose normalisations the identity undoes."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+        self.style = nn.Linear(hidden, 4 * width)
+
+    def forward(self, x: Tensor, style: Tensor) -> Tensor:
+        gain, shift, later_gain, later_shift = self.style(style)[..., None, None].chunk(4, 1)
+        y = self.first(F.leaky_relu(F.instance_norm(x) * (1 + gain) + shift, 0.2))
+        return x + self.second(F.leaky_relu(F.instance_norm(y) * (1 + later_gain) + later_shift, 0.2))
+
+
 class _Mixing(nn.Module):
     """A residual block whose first normalisation is undone by the photo's map or by the identity, as its own map says;
     the second one by the identity alone."""
@@ -87,6 +105,7 @@ class _Mixing(nn.Module):
         self.first, self.second = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
         self.photo = nn.Conv2d(width, 2 * width, 1)
         self.attend = nn.Conv2d(2 * width, 1, 1)
+        nn.init.constant_(self.attend.bias, PERSON_FIRST)  # type: ignore[arg-type]
         self.style = nn.Linear(hidden, 4 * width)
 
     def forward(self, x: Tensor, seen: Tensor, style: Tensor) -> Tensor:

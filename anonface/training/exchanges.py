@@ -38,7 +38,8 @@ ASKED = 64  # drawn people of whom those are taken who fit the photo's sex, age 
 BOLDNESS = (1.0, 1.5)  # weight of the other person's identity features
 TRUNCATION = 0.8  # of drawn photos: share of a style's way from the mean
 SHARD = 100  # rows a file
-KEPT_OUT = 100  # the last rows of the first shard, for sheets
+KEPT_OUT = 100  # the first shard's rows, for sheets
+PAIRS, PHOTOS = "[0-9]*.safetensors", "photos-*.safetensors"  # names of shards
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Exchanges:
 
     Attributes:
         photos: uint8 [N, 3, S, S], FFHQ-aligned.
-        others: uint8 [N, OTHERS, 3, S, S], the photo with somebody else's face.
+        others: uint8 [N, OTHERS, 3, S, S], the photo with somebody else's face; none in shards of photos alone.
         masks: uint8 [N, 1, S, S], the soft mask within which they differ.
         codes: float16 [N, 1 + OTHERS, 448], identity codes of the photo and the others.
         known: float16 [N, 1 + OTHERS, 512], ArcFace embeddings of the same.
@@ -74,16 +75,23 @@ def photo_files(folders: Sequence[Path]) -> list[Path]:
     return [file for folder in folders for file in sorted(folder.iterdir()) if file.suffix in (".jpg", ".png")]
 
 
-def draw_shard(file: Path, number: int, photos: Sequence[Path], networks: SampleNetworks, seed: int = 19) -> None:
+def draw_shard(
+    file: Path, number: int, photos: Sequence[Path], networks: SampleNetworks, seed: int = 19, alone: bool = False
+) -> None:
     """Write one shard of :class:`Exchanges`: a function of its number, the photos and the seed alone.
 
-    Three of four rows show real photos in turn, where there are some; the others are drawn.
+    Three of four rows show real photos in turn, where there are some; the others are drawn. ``alone`` writes real
+    photos without other faces, as many as are left from the shard's first on.
     """
     from safetensors.torch import save_file
 
     rows = []
     for row in range(number * SHARD, (number + 1) * SHARD):
         rng = row_generator(seed, row)
+        if alone:
+            if row < len(photos):
+                rows.append(_row(networks, rng, photos[row], others=0))
+            continue
         real = bool(photos) and row % 4 != 3
         picked = photos[(row // 4 * 3 + row % 4) % len(photos)] if real else None
         rows.append(_row(networks, rng, picked))
@@ -93,19 +101,19 @@ def draw_shard(file: Path, number: int, photos: Sequence[Path], networks: Sample
     Path(f"{file}.part").replace(file)
 
 
-def load_shards(folder: Path, known: dict[Path, Exchanges]) -> Exchanges:
-    """All shards of a folder, in order; those already ``known`` are not read again."""
+def load_shards(folder: Path, known: dict[Path, Exchanges], names: str = PAIRS) -> Exchanges:
+    """All shards of a folder under such names, in order; those already ``known`` are not read again."""
     from safetensors.torch import load_file
 
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in sorted(folder.glob(names)):
         if file not in known:
             known[file] = Exchanges(**load_file(str(file)))
-    parts = [known[file] for file in sorted(known)]
+    parts = [known[file] for file in sorted(known) if file.match(names)]
     return Exchanges(**{name: torch.cat([getattr(part, name) for part in parts]) for name in vars(parts[0])})
 
 
 @torch.no_grad()
-def _row(networks: SampleNetworks, rng: torch.Generator, file: Path | None) -> dict[str, Tensor]:
+def _row(networks: SampleNetworks, rng: torch.Generator, file: Path | None, others: int = OTHERS) -> dict[str, Tensor]:
     eyes, inversion = networks.eyes, networks.inversion
     if file is None:
         style = networks.mapping(torch.randn(1, 512, generator=rng))
@@ -114,7 +122,7 @@ def _row(networks: SampleNetworks, rng: torch.Generator, file: Path | None) -> d
         photo = photograph(photo, rng, covered=0.2) if torch.rand((), generator=rng) < 0.5 else photo
     else:
         photo = _aligned(file)
-        latents = inversion.to_w(inversion(photo)[0])
+        latents = inversion.to_w(inversion(photo)[0]) if others else photo
     photo = levels(photo).float() / 127.5 - 1
     crop = levels(photo)[0].permute(1, 2, 0).contiguous().numpy()
     mesh = mesh_in_crop(eyes.landmarks, photo)
@@ -122,10 +130,8 @@ def _row(networks: SampleNetworks, rng: torch.Generator, file: Path | None) -> d
     face = parse.face_mask(crop, points, RENDER_SIDE)
     mask = torch.from_numpy(soften(parse.with_margin(face, crop, points)))[None, None]
     analysis = FaceAnalysis(photo, eyes)
-    asked = networks.mapping(torch.randn(ASKED, 512, generator=rng))
-    strange = attribute_mismatch(networks.regressor(asked), networks.regressor, analysis.code, analysis.seems)
     pictures = [photo]
-    for features in networks.regressor.features(asked[strange.argsort()[:OTHERS]]):
+    for features in _other_features(networks, analysis, rng) if others else ():
         codes = exchanged(latents, features, networks.regressor, 1.0, uniform(rng, *BOLDNESS))
         pictures.append(composite(photo, keep_photo_skin(_drawn(networks, codes), photo, mask, analysis), mask))
     every = torch.cat(pictures)
@@ -142,6 +148,13 @@ def _row(networks: SampleNetworks, rng: torch.Generator, file: Path | None) -> d
         "seems": analysis.seems.half(),
         "real": torch.tensor(file is not None, dtype=torch.uint8),
     }
+
+
+def _other_features(networks: SampleNetworks, analysis: FaceAnalysis, rng: torch.Generator) -> Tensor:
+    """Identity features of those of ASKED drawn people who fit a photo's sex, age and skin tone best."""
+    asked = networks.mapping(torch.randn(ASKED, 512, generator=rng))
+    strange = attribute_mismatch(networks.regressor(asked), networks.regressor, analysis.code, analysis.seems)
+    return networks.regressor.features(asked[strange.argsort()[:OTHERS]])
 
 
 def _drawn(networks: SampleNetworks, codes: Tensor) -> Tensor:

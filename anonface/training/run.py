@@ -44,7 +44,7 @@ from anonface.models.translator import PatchDiscriminator, Translator
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
 from anonface.training.ethnicity import asian_odds, fit_ethnicity
-from anonface.training.exchanges import SHARD, draw_shard, photo_files
+from anonface.training.exchanges import KEPT_OUT, PHOTOS, SHARD, draw_shard, photo_files
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo, principal_latents
@@ -271,9 +271,14 @@ def _sample_networks() -> SampleNetworks:
 
 
 def _draw_exchanges(request: Request, progress: Progress) -> dict[str, float]:
-    """Draw the missing shards of ``faces`` rows in all; several processes may draw into one folder."""
+    """Draw the missing shards: all photos alone, then ``faces`` rows of pairs; several processes may share a folder."""
     networks, photos = _sample_networks(), photo_files(request.photos)
     shards = -(-request.faces // SHARD)
+    alone = photos[KEPT_OUT:]  # the first rows of pairs, which no step sees, show the others
+    for number in range(-(-len(alone) // SHARD)):
+        file = request.folder / EXCHANGES / PHOTOS.replace("*", f"{number:05}")
+        if not file.exists():
+            draw_shard(file, number, alone, networks, request.seed, alone=True)
     for number in range(shards):
         file = request.folder / EXCHANGES / f"{number:05}.safetensors"
         if not file.exists():

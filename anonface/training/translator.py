@@ -26,12 +26,15 @@ from anonface.models.identity import IdentityEncoder
 from anonface.models.translator import PatchDiscriminator, Translator
 from anonface.training.adversarial import adversarial_losses
 from anonface.training.data import levels, recompressed, rounded, tile
-from anonface.training.exchanges import KEPT_OUT, OTHERS, SIDE, Exchanges, load_shards
+from anonface.training.exchanges import KEPT_OUT, OTHERS, PHOTOS, SIDE, Exchanges, load_shards
 from anonface.training.loop import Objective
 
 TOP, LEFT, BOX = 20, 16, 128  # of the aligned square's SIDE px: what the translator sees and paints
 AVERAGED = 0.999  # share of the moving average that a step leaves, less at the start
-BACK, FORTH = 0.65, 0.3  # shares of supervised rows: from the composite to the photo, and the other way; else to itself
+BACK, FORTH = (
+    0.75,
+    0.15,
+)  # shares of supervised rows: from the composite to the photo, and the other way; else to itself
 AGE = 15.0  # years that count as much as a logit of 2 of sex when a target identity is looked for
 CANDIDATES = 16  # rows of which the target identity is the most alike by sex and age
 R1_EVERY = 16  # steps
@@ -64,7 +67,7 @@ class TranslatorLosses:
     colours: float = 3.0
     outside: float = 2.0
     penalty: float = 0.02
-    person: float = 1.5
+    person: float = 3.0
     swap_from: int = 800
     swap_full: int = 4000
 
@@ -113,7 +116,7 @@ class TranslatorObjective(Objective):
         self.shards, self.batch, self.device = shards, batch, device
         self.weights = weights or TranslatorLosses()
         self._read: dict[Path, Exchanges] = {}
-        self.rows = load_shards(shards, self._read)
+        self.rows, self.photos = self._shards()
         for module in (translator, discriminator):
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -126,7 +129,7 @@ class TranslatorObjective(Objective):
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         self._averaged(min(AVERAGED, (1 + step) / (10 + step)))
         if step % 200 == 0 and len(list(self.shards.glob("*.safetensors"))) > len(self._read):
-            self.rows = load_shards(self.shards, self._read)
+            self.rows, self.photos = self._shards()
         losses = self._supervised(self._drawn(self.batch, rng, real=False), rng)
         w = self.weights
         ramp = (step - w.swap_from) / (w.swap_full - w.swap_from)
@@ -134,32 +137,41 @@ class TranslatorObjective(Objective):
             return losses | dict.fromkeys(SWAPPED, losses["pixels"].new_zeros(()))
         return losses | self._swapped(self._drawn(self.batch // 2, rng, real=True), rng, min(1.0, 0.1 + ramp), step)
 
+    def _shards(self) -> tuple[Exchanges, Exchanges]:
+        """Pairs, and what swapping steps show: photos alone where there are some."""
+        pairs = load_shards(self.shards, self._read)
+        alone = any(self.shards.glob(PHOTOS))
+        return pairs, load_shards(self.shards, self._read, PHOTOS) if alone else pairs
+
     # --- Data ---------------------------------------------------------------------------------------------------
 
     def _drawn(self, count: int, rng: torch.Generator, real: bool) -> _Batch:
         """Rows without the first KEPT_OUT; each pair mirrored, moved and relit alike."""
-        rows = self.rows
-        places = torch.nonzero(rows.real[KEPT_OUT:] > 0)[:, 0] + KEPT_OUT if real else None
-        top = len(places) if places is not None else len(rows) - KEPT_OUT
-        index = torch.randint(top, (count,), generator=rng)
-        index = places[index] if places is not None else index + KEPT_OUT
+        rows = self.photos if real else self.rows
+        first = 0 if rows is not self.rows else KEPT_OUT
+        places = torch.arange(first, len(rows))
+        places = places[rows.real[first:] > 0] if real else places
+        index = places[torch.randint(len(places), (count,), generator=rng)]
         one = torch.randint(OTHERS, (count,), generator=rng)
-        other = self._target(index, rng) if real else (index, one)
-        pictures = torch.cat([rows.photos[index], rows.others[index, one]]).to(self.device).float() / 127.5 - 1
+        other = self._target(rows, index, rng) if real else (index, one)
+        shown = rows.photos[index] if real else rows.others[index, one]
+        pictures = torch.cat([rows.photos[index], shown]).to(self.device).float() / 127.5 - 1
         masks = rows.masks[index].to(self.device).float() / 255
         moved = self._augmented(torch.cat([*pictures.chunk(2), masks], 1), rng)
         photos, others, masks = moved.split([3, 3, 1], 1)
-        told = (rows.codes[index, 0], rows.known[index, 0], rows.codes[other[0], 1 + other[1]],
-                rows.known[other[0], 1 + other[1]])  # fmt: skip
+        told = (rows.codes[index, 0], rows.known[index, 0], self.rows.codes[other[0], 1 + other[1]],
+                self.rows.known[other[0], 1 + other[1]])  # fmt: skip
         codes, known, other_codes, other_known = (one.to(self.device).float() for one in told)
         return _Batch(photos, others, masks, codes, known, other_codes, other_known)
 
-    def _target(self, index: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Whose identity a photo is given: of CANDIDATES drawn people the most alike in sex and age."""
+    def _target(self, rows: Exchanges, index: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Whose identity photos are given, as places among the pairs: of CANDIDATES drawn people the most alike in sex
+        and age."""
         tried = torch.randint(KEPT_OUT, len(self.rows), (len(index), CANDIDATES), generator=rng)
         sex, age = self.rows.seems.float().unbind(1)
-        off = (sex[tried].clamp(-2, 2) - sex[index, None].clamp(-2, 2)).abs() / 2
-        off = off + (age[tried] - age[index, None]).abs() / AGE
+        own_sex, own_age = rows.seems.float()[index, :, None].unbind(1)
+        off = (sex[tried].clamp(-2, 2) - own_sex.clamp(-2, 2)).abs() / 2
+        off = off + (age[tried] - own_age).abs() / AGE
         best = tried.gather(1, off.argmin(1, keepdim=True))[:, 0]
         return best, torch.randint(OTHERS, (len(index),), generator=rng)
 
