@@ -390,7 +390,7 @@ def test_a_face_that_is_left_is_not_in_the_header(engine, couple):
     assert changed_halves(result.pixels, back.pixels) == [not left, left]
 
 
-@pytest.mark.parametrize(("together", "begun"), [(False, [1, 2]), (True, [1])])
+@pytest.mark.parametrize(("batched", "begun"), [(False, [1, 2]), (True, [1])])
 def test_work_on_a_face_is_told_as_it_begins(engine, photo, monkeypatch, batched, begun):
     told = []
     monkeypatch.setattr(engine, "watch", lambda *what: told.append(what))

@@ -28,7 +28,7 @@ def test_a_picture_keeps_its_shape_and_a_batch_equals_its_members(translator):
     shown = translator(pictures(3), codes(3))
     assert shown.shape == (3, 3, 32, 32)
     single = torch.cat([translator(pictures(3)[i : i + 1], codes(3)[i : i + 1]) for i in range(3)])
-    assert torch.allclose(shown, single, atol=1e-5)
+    assert torch.allclose(shown, single, atol=1e-4)
 
 
 @torch.no_grad()
