@@ -98,7 +98,7 @@ def test_what_is_freed_is_known_to_the_header_and_mirrored_by_some_keys(backend)
     assert backend.under({"free": "age,sex"}).parameters() == {"refine": 8, "free": "sex,age"}
     # a header that says nothing of freed conditions has none, whatever this engine frees
     assert backend.under({"free": "sex"}).under({"refine": 2}).parameters() == {"refine": 2}
-    for weights in ("disguise", "choice"):  # nor does anything hold what is freed
+    for weights in ("anonymization", "choice"):  # nor does anything hold what is freed
         young, plain = (getattr(backend.under(settings).renderer, weights) for settings in ({"free": "age"}, {}))
         assert young.age == 0 < plain.age and young.sex == plain.sex > 0
     assert backend.under({"free": "tone"}).renderer.choice.ethnicity == 0 < young.ethnicity == plain.ethnicity
@@ -172,7 +172,7 @@ def test_where_nothing_can_be_read_the_face_itself_is(backend, faces):
     assert min(said.error for said in backend.readings(faces[:1])) > LEGIBLE
     key = face_keys(1)[0]
     with torch.inference_mode():
-        seen = backend.identity.find_residual(backend.renderer.networks.encoder(faces[:1])).double()
+        seen = backend.identity.compensation(backend.renderer.networks.encoder(faces[:1])).double()
     assert torch.allclose(backend.recovered_code(faces[:1], key), backend.identity.reveal(seen, key))
 
 
