@@ -50,6 +50,7 @@ CLOSE = 192  # px, at which a found face is looked at again
 UPRIGHT_BONUS = 0.01  # so that a face is turned for a reason only
 STEP = 45  # degrees between two such looks
 CLEAR = 0.91  # what a closer look scores so needs no further one
+BEYOND = 0.25  # of a box: so far beyond the photo its centre may lie; a closer look moves it
 MARGIN = 80  # px around the photo at each scale: room for faces cut by its border
 
 
@@ -142,7 +143,7 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
         for seen in look(np.ascontiguousarray(np.rot90(view, turns))):
             face = _placed(_turned_back(seen, turns, view.shape), np.array(offset), 1 / scale)
             x, y, w, h = face.box
-            if 0 <= x + w / 2 < width and 0 <= y + h / 2 < height:
+            if -BEYOND * w <= x + w / 2 < width + BEYOND * w and -BEYOND * h <= y + h / 2 < height + BEYOND * h:
                 (turned if turns else standing).append(face)
     sure = _confirmed(rgb, _merge(standing, same_face), look, SURE)
     further = [

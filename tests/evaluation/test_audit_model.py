@@ -47,14 +47,16 @@ def test_a_code_says_nothing_of_what_is_kept_on_purpose(engine, means, photo):
 
 def test_a_key_leads_a_code_there_and_back_as_the_backend_does(engine, means, photo, monkeypatch):
     crop, key = crop_of(engine, photo), Key(bytes(32))
-    rendered, latents = [], engine.backend.latents
-    monkeypatch.setattr(engine.backend, "latents", lambda face, code: [rendered.append(code), latents(face, code)][1])
+    rendered, latents = [], engine.backend.renderer.latents
+    monkeypatch.setattr(engine.backend.renderer, "latents", lambda face, code: [rendered.append(code), latents(face, code)][1])
     face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1
     engine.backend.recover(face, torch.ones(1, 1, 256, 256), [key.face(CONSISTENT_SALT, "ifadit", 0)])
     meant = rendered[0][0, KEPT:].double().numpy()
     assert means.lead(crop, key) @ meant / np.linalg.norm(meant) == pytest.approx(1, abs=1e-6)
     keys = (key, key.flipped([7]))
-    hidden = [engine.backend.hide(face, each.face(CONSISTENT_SALT, "ifadit", 0))[0, KEPT:].numpy() for each in keys]
+    identity = engine.backend.identity
+    code = identity.embed(face)
+    hidden = [identity.hide(code, each.face(CONSISTENT_SALT, "ifadit", 0))[0, KEPT:].numpy() for each in keys]
     for expected, found in zip(hidden, means.meant(crop, keys), strict=True):
         assert found @ expected / np.linalg.norm(expected) == pytest.approx(1, abs=1e-6)
     near = means.lead(crop, key.flipped([7]))
@@ -63,10 +65,10 @@ def test_a_key_leads_a_code_there_and_back_as_the_backend_does(engine, means, ph
 
 def test_strangers_differ_in_the_face_alone(engine, means, photo, monkeypatch):
     monkeypatch.setattr("anonface.pipeline.fresh_nonce", lambda: bytes(8))
-    flow = engine.backend.flow
+    flow = engine.backend.identity.flow
     first, second, again = (means.stranger(photo, number) for number in (0, 1, 0))
     assert (first == again).all() and (first != second).any() and (first != photo).any()
-    assert engine.backend.flow is flow and engine.backend.settings.refine == 3
+    assert engine.backend.identity.flow is flow and engine.backend.settings.refine == 3
     edge = np.s_[:20, :20]
     assert (first[edge] == photo[edge]).all()
     codes = [means.encode(crop_of(engine, version)) for version in (photo, first, second)]
