@@ -168,6 +168,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_network(name: str) -> None:
     data = layout(name)
@@ -176,6 +177,7 @@ def test_network(name: str) -> None:
     data.check(CASES[name].run(network, data))
 
 
+@pytest.mark.slow
 def test_ifadit_pipeline() -> None:
     data = layout("ifadit_pipeline")
     ifadit = OfficialIFADIT().eval()
@@ -216,6 +218,7 @@ def test_ifadit_pipeline() -> None:
     )
 
 
+@pytest.mark.slow
 def test_dbaf() -> None:
     """The four files of one pipeline: the encoder is that of e4e, the generator the fine-tuned one."""
     parts = layout("dbaf_disentangle"), layout("dbaf_attr_block"), layout("dbaf_anonymizer"), layout("dbaf_pipeline")
@@ -267,6 +270,7 @@ def close(got: Tensor, entry: dict, share: float) -> None:
     assert (off <= 1e-3 * entry["std"]).double().mean() >= share
 
 
+@pytest.mark.slow
 def test_signflip_vqmodel() -> None:
     data = layout("signflip_vqmodel")
     model = latent_diffusion.LatentDiffusion(
@@ -301,6 +305,7 @@ def test_signflip_parser() -> None:
     close(face.expand(-1, 3, -1, -1), expected["face_mask64"], 0.9)
 
 
+@pytest.mark.slow
 def test_signflip_controlnet() -> None:
     data = layout("signflip_controlnet")
     network = SegmentationControlNet(

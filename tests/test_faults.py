@@ -546,6 +546,7 @@ def test_killed_at_random(old):
     assert -signal.SIGKILL in {code for code, _, _ in seen}
 
 
+@pytest.mark.slow
 def test_killed_anywhere_in_a_run():
     chance = random.Random(6)
     put("a.png", saved(Image.fromarray(scene(300, 300)), "PNG"))
@@ -914,6 +915,7 @@ def traces(data):
     return parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "slots"), [("JPEG", 20), ("PNG", 18), ("WEBP", 13), ("TIFF", 12), ("GIF", 2), ("AVIF", 12), ("HEIF", 12)]
 )

@@ -140,6 +140,7 @@ def sealed(unrefined, photo):
     return unrefined.anonymize(photo, KEY, sealed=True)
 
 
+@pytest.mark.slow
 def test_consistent_photos_show_the_same_person_and_say_it_under_nonces_of_their_own(unrefined, photo, monkeypatch):
     first, second = (unrefined.anonymize(photo, KEY, consistent=True) for _ in range(2))
     apart = np.abs(first.pixels.astype(int) - second.pixels)
@@ -195,6 +196,7 @@ def test_recovery_runs_with_and_without_a_header(engine, photo, anonymized):
     assert back.notes == () and "mark of backend 'ifadit'" in strange.notes[0]
 
 
+@pytest.mark.slow
 def test_the_imprint_is_made_for_what_recovery_will_cut(engine, photo, monkeypatch):
     squares, pattern = [], torch.zeros(1, 3, 64, 64)
     pattern[:, :, 28:36, 28:36] = 0.1

@@ -59,6 +59,7 @@ def fake_torchvision(folder: Path, content: str) -> None:
     (folder / "torchvision" / "__init__.py").write_text(content)
 
 
+@pytest.mark.slow
 def test_facexlib_and_diffusers_run_beside_a_mismatched_torchvision() -> None:
     python(WITHOUT_OPERATORS + DETECT)
 

@@ -175,6 +175,7 @@ def test_what_the_package_writes_the_second_implementation_reads(tier, output, s
 # --- What must be refused --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @named(REFUSED)
 def test_what_is_refused(vector, capsys):
     expect = vector["expect"]

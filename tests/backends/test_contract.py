@@ -124,6 +124,7 @@ def finished(case: Case, anonymized: Tensor, keys: list[FaceKey]) -> Tensor:
     return torch.cat(results)
 
 
+@pytest.mark.slow
 def test_the_right_key_leads_back_and_no_other(case):
     backend, masks, right = case.backend, case.masks, face_keys(case)
     # three each: rounding, which differs between processors, decides whom one key shows, and that one may be alike
@@ -144,6 +145,7 @@ def test_the_right_key_leads_back_and_no_other(case):
     assert back > max(worst, case.unlike) + case.gained, (back, alike)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unsearched")
 @pytest.mark.parametrize("direction", ["anonymize", "recover"])
 def test_a_batch_equals_singles_and_repeats_itself(case, direction):

@@ -116,6 +116,7 @@ def original_code(engine, photo):
     return engine.backend.identity.embed(tensor(engine._crop(photo, engine._locate(photo, ())[0].quad)))
 
 
+@pytest.mark.slow
 def test_the_renderer_draws_the_hidden_code_and_the_right_key_recovers_the_original(engine, photo, made, monkeypatch):
     pixels, header, hidden = made
     code = original_code(engine, photo)

@@ -383,6 +383,7 @@ def broken():
     Path("empty.png").touch()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "code", "says"),
     [
@@ -957,6 +958,7 @@ def signalled(process, signum, code):
     return Path("out.txt").read_text(), Path("err.txt").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [Loading, Rendering, Deaf])
 @pytest.mark.parametrize(("signum", "code", "word"), [(signal.SIGINT, 130, "inter"), (signal.SIGTERM, 143, "termina")])
 def test_what_a_library_makes_of_an_interrupt_is_one(key, engine, signum, code, word):
@@ -970,6 +972,7 @@ def test_what_a_library_makes_of_an_interrupt_is_one(key, engine, signum, code, 
     assert err.splitlines()[-1].startswith(f"anonface: {word}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, signum, code):
     album()
@@ -992,6 +995,7 @@ def test_a_run_that_is_interrupted_and_resumed(anonface, key, counted, signum, c
     assert names("out") == [f"{n}.anon.png" for n in range(5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sidecar", [[], ["--sidecar", "records"]])
 @pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -1270,6 +1274,7 @@ def test_an_output_named_for_another_format(anonface, key):
     assert anonface("recover", "a.anon.png", "--key-file", key, "-o", "b.tiff", "--seal", "none")[0] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_recovery_that_is_killed_and_resumed(anonface, key, moment):
     for n in range(3):
@@ -1417,6 +1422,7 @@ def test_rekey(anonface, key, monkeypatch):
     assert Path("c.png").read_bytes() == Path("a.png").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["strip", "rekey"])
 @pytest.mark.parametrize(
     ("source", "target", "code"),
@@ -1707,6 +1713,7 @@ def test_doctor(anonface, monkeypatch, tmp_path):
     assert code == 9 and "anonface weights pull" in out and not (tmp_path / "empty" / "files").exists()
 
 
+@pytest.mark.slow
 def test_evaluate_and_train_refuse_what_makes_no_sense(anonface):
     Path("empty").mkdir()
     code, _, err = anonface("evaluate", "empty")

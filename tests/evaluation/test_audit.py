@@ -45,6 +45,7 @@ def test_an_engine_without_a_fault_holds(album):
     assert all(seen is not None for seen in right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "attack", "measure"),
     [
@@ -76,6 +77,7 @@ def test_a_planted_weakness_is_found(album, engine, attack, measure):
     assert any(found.startswith(measure) for found in broken(engine(), album, attack))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [patterns.MixesInBlocks, patterns.TurnsByOneAngle])
 def test_what_no_key_changes_confirms_a_suspicion(album, engine):
     (found,) = findings(engine(), album, "candidates")
@@ -96,6 +98,7 @@ def test_an_attack_is_blind_to_the_weaknesses_of_others(album, engine, attack):
     assert broken(engine(), album, attack) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "row", "limit"),
     [

@@ -48,7 +48,9 @@ def test_a_code_says_nothing_of_what_is_kept_on_purpose(engine, means, photo):
 def test_a_key_leads_a_code_there_and_back_as_the_backend_does(engine, means, photo, monkeypatch):
     crop, key = crop_of(engine, photo), Key(bytes(32))
     rendered, latents = [], engine.backend.renderer.latents
-    monkeypatch.setattr(engine.backend.renderer, "latents", lambda face, code: [rendered.append(code), latents(face, code)][1])
+    monkeypatch.setattr(
+        engine.backend.renderer, "latents", lambda face, code: [rendered.append(code), latents(face, code)][1]
+    )
     face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1
     engine.backend.recover(face, torch.ones(1, 1, 256, 256), [key.face(CONSISTENT_SALT, "ifadit", 0)])
     meant = rendered[0][0, KEPT:].double().numpy()

@@ -36,6 +36,7 @@ def faces(tmp_path_factory):
     return folder, judges, look_at_originals(folder, judges)
 
 
+@pytest.mark.slow
 def test_no_figure_is_worse_than_stored(faces):
     engine = bars.shipped()
     reason = bars.outdated(STORED, bars.settings(engine))
@@ -44,10 +45,12 @@ def test_no_figure_is_worse_than_stored(faces):
     assert not worse, worse
 
 
+@pytest.mark.slow
 def test_an_engine_that_changes_nothing_breaks_the_bars_of_hiding(faces):
     assert bars.broken(STORED, bars.measure(Untouched(), *faces, limit=3)).keys() == HIDING
 
 
+@pytest.mark.slow
 def test_an_engine_that_leads_to_one_stranger_breaks_the_bar_of_recovery(faces):
     stranger = faces[2][-1].pixels()
     worse = bars.broken(STORED, bars.measure(Stranger(stranger), *faces, limit=3))

@@ -45,6 +45,7 @@ def album(tmp_path):
     return coloured_people(tmp_path / "album")
 
 
+@pytest.mark.slow
 def test_a_page_and_its_numbers_are_written(anonface, album, tmp_path):
     code, out, _ = anonface("evaluate", "album", "--keys", 2, "--report", "page.html")
     assert code == 0 and "right key, after JPEG 90" in " ".join(out.split())

@@ -134,6 +134,7 @@ def cells(comparison, row):
     return dict(zip(grid.columns, next(cells for cells in grid.rows if cells[0] == row), strict=True))
 
 
+@pytest.mark.slow
 def test_a_peer_that_returns_its_input_is_caught(found):
     report = found.rows["returning"].report
     for title in ("anonymized: matched to the original", PLACED, "anonymized: matched to other photos of the person"):
@@ -221,6 +222,7 @@ class Forging:
         return SimpleNamespace(original=data, pixels=pixels, faces=back.faces)
 
 
+@pytest.mark.slow
 def test_what_comes_back_otherwise_is_counted(ground):
     made = compare(
         [ComparedEngine("hiding", Hiding, described, tiers=TIERS)], **ground, plan=Plan(1), limit=2, files=Forging
@@ -229,6 +231,7 @@ def test_what_comes_back_otherwise_is_counted(ground):
     assert made.rows[1].report.rate("right key, from pixels: matched").value == 1.0  # who does not look closely
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_left_out_and_named(found, ground):
     assert found.comparison.left_out == {"lost": "never found", "weightless": "no weights: bring some"}
     told = compare(
@@ -341,6 +344,7 @@ def anonface(capsys, monkeypatch, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_from_the_command_line(anonface, monkeypatch, tmp_path):
     monkeypatch.setattr("anonface.evaluation.peers.find_spec", lambda package: None)
     options = ("--keys", 1, "--limit", 2, "--report", "page.html")

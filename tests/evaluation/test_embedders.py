@@ -40,6 +40,7 @@ def faces(judges):
     return found
 
 
+@pytest.mark.slow
 def test_those_of_the_registry_recognise(judges, faces):
     assert [embedder.name for embedder in judges.embedders] == list(FETCHED)
     assert not set(FETCHED) & set(judges.absent)
@@ -120,6 +121,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_files_load_strictly(name, faces, monkeypatch):
     state = PUBLISHED[name]()

@@ -435,6 +435,7 @@ def test_without_identities(folder, judges):
         evaluate(Untouched(), folder, split="odd", judges=judges)
 
 
+@pytest.mark.slow
 def test_another_device_recovers_what_this_one_hid(folder, judges):
     here, there = Perfect(), Perfect()
     report = evaluate(here, folder, Plan(2), judges=judges, other_device=("cuda:7", there))
@@ -456,6 +457,7 @@ class Nudging(Untouched):
         return Outcome(np.roll(pixels, self.by, axis=1))
 
 
+@pytest.mark.slow
 def test_what_a_face_keeps_is_measured(tmp_path: Path, real_judges):
     photo = data.astronaut()
     Image.fromarray(photo).save(tmp_path / "face.png")
@@ -472,6 +474,7 @@ def test_what_a_face_keeps_is_measured(tmp_path: Path, real_judges):
     assert moved.figure("head turned").value < 10 and moved.figure("gaze: shift").value < 0.05
 
 
+@pytest.mark.slow
 def test_sets_of_faces_are_compared(tmp_path: Path, real_judges):
     for number in range(8):
         Image.fromarray(data.astronaut()[:300, 90 : 360 + number]).save(tmp_path / f"{number}.png")
@@ -525,6 +528,7 @@ class Painting(Untouched):
         return Outcome(np.full_like(pixels, 128))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "matched", "found"), [(Untouched(), 1, 1), (Blurring(), 1, 1), (Painting(), 0, 0)])
 def test_real_judges_on_a_real_face(tmp_path: Path, real_judges, engine, matched, found):
     Image.fromarray(data.astronaut()[40:210, 130:310]).save(tmp_path / "face.png")

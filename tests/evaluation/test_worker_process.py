@@ -50,6 +50,7 @@ def distances(report):
     return {name: sorted(rows) for name, rows in report.samples.items() if name not in ("anonymize", "recover")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("other", "here"), [(Perfect, 4), (Mortal, 6), (failing, 8)])
 def test_every_photo_is_measured_once_whatever_becomes_of_the_other_process(tmp_path, other, here):
     folder, alone, engine = coloured_people(tmp_path), Perfect(), Counting()

@@ -15,12 +15,14 @@ def treat():
     return lambda picture: treating.anonymize(picture, key, faceless=True).pixels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1012))
 def test_no_face_is_left_in_the_clear(treat, seed: int) -> None:
     _, laid, left = run(seed, sources(), treat, most=900)
     assert laid and left == []
 
 
+@pytest.mark.slow
 def test_what_is_left_is_seen() -> None:
     """A check that passes whatever is treated tests nothing."""
     untreated: list[Laid] = []

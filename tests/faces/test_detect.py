@@ -118,6 +118,7 @@ def synthetic(name: str, box: tuple[int, int, int, int]) -> Pixels:
     return np.ascontiguousarray(picture[top:bottom, left:right, ::-1])
 
 
+@pytest.mark.slow
 def test_a_face_over_a_larger_one_is_found_beside_it() -> None:
     """A child, a badge or a picture within the box of a large face: 40 positions and sizes."""
     large = shrunk(synthetic("large.jpg", (0, 0, 1024, 1024)), 320)
@@ -168,6 +169,7 @@ def test_a_close_up_beyond_the_frame_is_found_whole(side: int) -> None:
         pytest.fail(f"no box holds eyes and mouth: {[face.box for face in found]}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(4000, 3000), (16000, 1600), (8192, 6144), (12000, 8400)])
 def test_small_faces_are_found_whatever_the_size_of_the_photo(width: int, height: int) -> None:
     """Of 12 to 100 megapixels; of faces 18 px wide, at the corners, at the borders of tiles, and anywhere."""

@@ -53,6 +53,7 @@ RECOVER = ("recover", "b.anon.png", "--key-file", "k.bin", "--overwrite")
 EVALUATE = ("evaluate", "album", "--overwrite")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "args"),
     [

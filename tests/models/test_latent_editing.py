@@ -53,6 +53,7 @@ def features(count: int) -> tuple[Tensor, ...]:
     return tuple(torch.randn(count, width, side, side) for width, side in zip(WIDTHS, (16, 32, 64), strict=True))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_results_do_not_depend_on_the_batch(editor: LatentEditor) -> None:
     torch.nn.init.normal_(editor.strength)

@@ -78,6 +78,7 @@ def test_the_window_around_a_mask_is_the_smallest_and_everything_for_an_empty_ma
     assert Window.around(mask) == (3, 8, 2, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faster", [False, True])
 def test_a_sketch_is_close_to_the_render_and_has_similar_gradients(generator, latent, faster, monkeypatch):
     monkeypatch.setattr(backend, "multiplies_bfloat16_faster", lambda device: faster)

@@ -257,6 +257,7 @@ def put(name="photo.jpg", data=None, **options):
     return Path(name).read_bytes(), Path("hidden.png").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tier", "output"), [("file", "png"), ("file", "jpg"), ("file", "webp"), ("face", "png")])
 def test_every_byte_flipped_in_turn(tier, output):
     """The identical original, or a refusal; never another original."""

@@ -136,6 +136,7 @@ def test_stage_one_disentangles_without_a_key(editing: EditingObjective) -> None
     assert not moved(editing.networks.encoder) and not moved(editing.networks.generator)
 
 
+@pytest.mark.slow
 def test_stage_two_anonymizes_and_recovers(editing: EditingObjective) -> None:
     losses = one_step(editing, 1)
     assert set(losses) == {"different", "recovered", "diverse", *IMAGE}
@@ -288,6 +289,7 @@ def test_without_a_reader_the_error_names_its_recipe(name: str, tmp_path: Path) 
     assert "anonface train reader" in caught.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_recipe_builds_on_the_run_s_encoder_and_makes_what_the_backend_loads(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

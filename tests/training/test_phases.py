@@ -51,6 +51,7 @@ def test_phase_one_regresses_latents_first_and_renders_later(fixed, bank):
     assert untouched(fixed)
 
 
+@pytest.mark.slow
 def test_flow_warm_up_and_phase_two_train_flow_and_compensation_alone(fixed, bank):
     codes = fixed.encoder(bank.faces(slice(0, 16)))
     codes = torch.cat([codes, F.normalize(codes + 0.02, dim=1), F.normalize(codes - 0.02, dim=1)])
@@ -80,6 +81,7 @@ def test_phase_two_trains_the_named_networks_and_applies_the_given_augmentations
     assert (first, then) == ("augment", "degrade") and float((drawn - anonymized.detach()).abs().max()) > 0.05
 
 
+@pytest.mark.slow
 def test_heads_start_from_least_squares(fixed, monkeypatch):
     from anonface.backends.generator import load_generator
 
@@ -101,6 +103,7 @@ def test_an_unknown_recipe_is_refused(tmp_path):
         next(train_command("everything", Request(tmp_path)))
 
 
+@pytest.mark.slow
 def test_weights_do_not_depend_on_earlier_draws_and_on_threads(tmp_path):
     files, before = [], torch.get_num_threads()
     for threads in (1, 2):

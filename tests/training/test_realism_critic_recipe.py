@@ -37,6 +37,7 @@ def samples(tmp_path_factory) -> CriticSamples:
     return more
 
 
+@pytest.mark.slow
 def test_others_differ_from_the_photo_within_the_mask_alone(samples):
     assert samples.others.shape == (10, OTHERS, 3, 256, 256) and samples.masks.shape == (10, 1, 256, 256)
     outside = (samples.masks == 0)[:, None].expand_as(samples.others)
@@ -87,6 +88,7 @@ def test_a_step_gives_every_layer_a_gradient(samples):
     assert "_held_out_0_0" not in objective.losses(step_generator(1, 1), 1)
 
 
+@pytest.mark.slow
 def test_refined_faces_are_a_second_kind_of_samples(samples, tmp_path):
     refine_best = load_refined_samples(tmp_path / "refined.safetensors", IFADIT(settings={"refine": 1}), 1, seed=99)
     assert refine_best.others.shape == (1, OTHERS, 3, 256, 256)

@@ -35,6 +35,7 @@ def shards(tmp_path_factory):
     return folder / "exchanges", networks
 
 
+@pytest.mark.slow
 def test_others_differ_from_the_photo_within_the_mask_alone(shards):
     rows = load_shards(shards[0], {})
     assert len(rows) == 2 * ROWS and rows.others.shape == (2 * ROWS, OTHERS, 3, SIDE, SIDE)

@@ -40,6 +40,7 @@ def written(shown: torch.Tensor, *messages: torch.Tensor | None) -> torch.Tensor
     return shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grey", [False, True])
 def test_what_is_written_is_read_again_after_rounding(grey):
     counts = (COUNT, MORE, MOST) if grey else (COUNT, MORE, MOST, FINE)
@@ -54,6 +55,7 @@ def test_what_is_written_is_read_again_after_rounding(grey):
     assert torch.equal(marked, marked[:, :1].expand_as(marked)) == grey
 
 
+@pytest.mark.slow
 def test_the_first_channel_outlasts_jpeg_and_a_square_that_lies_a_little_off():
     first = numbers(COUNT, 1)
     marked = written(in_8_bits(picture()), first)
@@ -66,6 +68,7 @@ def test_the_first_channel_outlasts_jpeg_and_a_square_that_lies_a_little_off():
         assert messages.error < 0.3 and (messages.values - first).square().mean().sqrt() < 0.3
 
 
+@pytest.mark.slow
 def test_a_grainy_square_that_lies_between_the_points_of_the_wide_lattice_is_found_by_the_near_one(monkeypatch):
     first, second = numbers(COUNT, 0), numbers(MORE, 1)
     grain = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(3))
@@ -96,6 +99,7 @@ def test_pilots_tell_how_many_numbers_a_channel_holds():
         assert messages.error < 0.1 and (messages.values - values).square().mean().sqrt() < 0.1
 
 
+@pytest.mark.slow
 def test_a_grey_face_has_no_fourth_channel():
     shown = in_8_bits(picture(grey=True))
     fourth = numbers(FINE, 4)

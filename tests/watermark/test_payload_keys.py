@@ -44,6 +44,7 @@ def written(backend: Backend, face: torch.Tensor, salt: bytes, nonce: bytes | No
     registration.write(pixels, quad, np.ones(pixels.shape[:2], bool), mark, nonce or b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("salt", [CONSISTENT_SALT, None], ids=["one for all photos", "one a photo"])
 @pytest.mark.parametrize("named", [True, False], ids=["nonce named", "nonce drawn"])
 def test_no_payload_key_says_two_messages(derived, salt, named, monkeypatch):

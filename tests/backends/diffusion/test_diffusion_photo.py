@@ -98,6 +98,7 @@ def test_a_grey_photo_stays_grey_both_ways(engine, photo, monkeypatch, finish):
     assert blend.is_grey(engine.recover(hidden.pixels, KEY, hidden.header).pixels)
 
 
+@pytest.mark.slow
 def test_every_photo_is_under_a_nonce_of_its_own_consistent_or_not(engine, photo, anonymized, monkeypatch):
     """Its whole transform: what one known original tells of it opens no other photo."""
     first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
@@ -121,6 +122,7 @@ def test_without_a_record_the_anchor_says_where_to_look(engine, photo, monkeypat
     assert face_error(right, photo, where) < 0.75 * min(face_error(other, photo, where) for other in (wrong, lost))
 
 
+@pytest.mark.slow
 def test_the_model_trained_here_leads_back_from_pixels_alone(photo):
     engine = Engine("diffusion", "cpu", settings={"steps": 20})
     assert engine.backend.parameters()["background"] == "clean"

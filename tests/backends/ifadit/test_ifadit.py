@@ -57,6 +57,7 @@ def blend(faces: torch.Tensor, renders: torch.Tensor, masks: torch.Tensor) -> to
     return ((masks * renders + (1 - masks) * faces + 1) * 127.5).round() / 127.5 - 1
 
 
+@pytest.mark.slow
 def test_other_keys_other_people(backend, faces, masks):
     steps = backend.under({"refine": 20})
     first, second = (steps.anonymize(faces[:1], masks[:1], face_keys(1, seed)) for seed in (3, 4))
@@ -118,6 +119,7 @@ def marked(backend: IFADIT, face: torch.Tensor, mask: torch.Tensor, key: FaceKey
     return shown
 
 
+@pytest.mark.slow
 def test_a_finished_face_says_whom_it_stands_for_and_what_else_there_was(backend, faces, masks):
     key, other = face_keys(1)[0], face_keys(1, seed=2)[0]
     face, mask = faces[:1], masks[:1]
@@ -168,6 +170,7 @@ def test_without_refinement_it_says_the_code_and_checks_alone(backend, faces, ma
     assert float(quick.recovered_code(finished, key)[0] @ quick.identity.embed(faces[:1])[0]) > 0.97
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_read_the_face_itself_is(backend, faces):
     assert min(said.error for said in backend.readings(faces[:1])) > LEGIBLE
     key = face_keys(1)[0]
@@ -182,6 +185,7 @@ def wrong_key_latents(backend, hidden, face, mask, analysis=None):
     return backend.renderer.wrong_key_latents(hidden, channel.without(face), mask, analysis)
 
 
+@pytest.mark.slow
 def test_a_wrong_keys_stranger_wears_no_glasses_that_nobody_wore(backend, faces, masks, monkeypatch):
     hidden = F.normalize(torch.randn(1, 448, generator=torch.Generator().manual_seed(8)), dim=1)
 
@@ -195,6 +199,7 @@ def test_a_wrong_keys_stranger_wears_no_glasses_that_nobody_wore(backend, faces,
     assert not torch.equal(shown(0), shown(1)) and torch.equal(shown(1), shown(1))
 
 
+@pytest.mark.slow
 def test_a_wrong_keys_stranger_is_of_the_seen_faces_sex_and_age(backend, faces, masks, monkeypatch):
     hidden = F.normalize(torch.randn(1, 448, generator=torch.Generator().manual_seed(8)), dim=1)
 
@@ -212,6 +217,7 @@ def test_a_wrong_keys_stranger_is_of_the_seen_faces_sex_and_age(backend, faces, 
     assert not torch.equal(shown(0), shown(1)) and torch.equal(shown(1), shown(1))
 
 
+@pytest.mark.slow
 def test_behind_dark_glasses_a_wrong_keys_stranger_is_unlike_the_others(backend, faces, masks, monkeypatch):
     hidden = F.normalize(torch.randn(1, 448, generator=torch.Generator().manual_seed(8)), dim=1)
     analysis, drawn, seen = FaceAnalysis(faces[:1], backend.renderer.networks), [], []
@@ -228,6 +234,7 @@ def test_behind_dark_glasses_a_wrong_keys_stranger_is_unlike_the_others(backend,
     assert len(drawn) > 2 and int(alike.argmin()) == next(i for i, w in enumerate(drawn) if w is shown)
 
 
+@pytest.mark.slow
 def test_a_wrong_keys_stranger_does_not_seem_east_asian(backend, faces, masks, monkeypatch):
     hidden = F.normalize(torch.randn(1, 448, generator=torch.Generator().manual_seed(8)), dim=1)
 

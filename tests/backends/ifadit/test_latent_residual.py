@@ -16,6 +16,7 @@ def backend() -> IFADIT:
     return IFADIT(settings={"refine": 0})
 
 
+@pytest.mark.slow
 def test_a_few_steps_draw_the_face_and_later_ones_go_on_from_there(backend):
     networks, mask = backend.renderer.networks, torch.zeros(1, 1, 256, 256)
     mask[..., 60:230, 60:196] = 1
@@ -41,6 +42,7 @@ def test_a_few_steps_draw_the_face_and_later_ones_go_on_from_there(backend):
     torch.testing.assert_close(find_residual(base, *larger, networks, few), change, atol=2e-2, rtol=0)
 
 
+@pytest.mark.slow
 def test_fine_detail_counts_the_more_the_more_it_weighs(backend):
     networks, mask = backend.renderer.networks, torch.ones(1, 1, 256, 256)
     z = torch.randn(1, 512, generator=torch.Generator().manual_seed(5))

@@ -153,7 +153,20 @@ def read(faces):
 
 # nobody is led anywhere, unless a test says whither
 UNLED = dict.fromkeys(
-    ("leave", "near", "parted", "identity", "shunned", "common", "own_embedding", "own_code", "conditions", "sex", "age"), 0.0
+    (
+        "leave",
+        "near",
+        "parted",
+        "identity",
+        "shunned",
+        "common",
+        "own_embedding",
+        "own_code",
+        "conditions",
+        "sex",
+        "age",
+    ),
+    0.0,
 )
 
 

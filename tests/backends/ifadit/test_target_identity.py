@@ -109,6 +109,7 @@ def test_an_average_face_takes_as_much_of_the_photos_place_as_an_exchange_says(b
     assert torch.allclose(none, usual + change, atol=0.01)
 
 
+@pytest.mark.slow
 def test_strangers_keep_what_the_code_keeps_and_are_others_under_another_code(backend):
     analysis, networks, mapping = (
         FaceAnalysis(face(backend, 5), backend.renderer.networks),

@@ -50,6 +50,7 @@ def test_without_weights_the_remedy_is_named(name: str, tmp_path: Path, monkeypa
         build(name, CPU, {"model": str(tmp_path), "refine": 3})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EDITORS)
 def test_a_training_run_can_be_named(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -104,6 +105,7 @@ def test_a_photo_goes_through_the_pipeline_and_back(monkeypatch: pytest.MonkeyPa
     assert back < 0.75 * min(hidden, false)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EDITORS)
 def test_the_shipped_networks_make_somebody_else_and_lead_back(name: str) -> None:
     """What has to be added is said by the photo; the wrong key hears nothing of it. Each key shows its own person."""
@@ -142,6 +144,7 @@ def test_a_key_stands_for_several_people_of_whom_one_is_chosen(monkeypatch: pyte
     assert float((torch.cdist(everybody, everybody) + 1e3 * torch.eye(len(everybody))).min()) > 0.1
 
 
+@pytest.mark.slow
 def test_the_key_shapes_a_new_face(monkeypatch: pytest.MonkeyPatch) -> None:
     backend, key, message = build("hford", CPU), face_key("hford"), []
     z = torch.randn(1, 512, generator=torch.Generator().manual_seed(4))
