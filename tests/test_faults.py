@@ -987,3 +987,49 @@ def test_keep_metadata_keeps_how_it_was_taken(anonymize):
         assert anonymize("a.jpg", "-o", output, "--keep-metadata", "--overwrite")[0] == 0
         exif = Image.open(output).getexif()
         assert exif.get_ifd(0x8769) == {0x8827: 400} and set(exif) == {0x011A, 0x8769}
+
+
+# --- Names that lead astray ------------------------------------------------------------------------------------------
+
+
+def test_results_stay_below_the_folder_that_was_named(anonymize, room, monkeypatch):
+    """Photos above the working folder, named by ``..``, have their results in the folder of -o all the same."""
+    put("x.png")
+    (room / "work").mkdir()
+    monkeypatch.chdir(room / "work")
+    put("x.png", own := saved(Image.fromarray(scene()[:, ::-1]), "PNG"))
+    put("y.png")
+    key = ("--key-file", "../k.bin", "--overwrite", "--name", "{stem}{suffix}")
+    code, _, err = anonymize("../x.png", "y.png", "-o", "out", *key)
+    assert code == 0, err
+    assert Path("x.png").read_bytes() == own
+    assert sorted(str(file) for file in Path("out").rglob("*.png")) == ["out/work/y.png", "out/x.png"]
+
+
+def test_two_results_of_one_name_are_not_one_file(anonymize, anonface):
+    for name in ("a.anon.png", "a.anon.webp"):
+        put(f"{name}.jpg", saved(Image.fromarray(scene(height=30 + len(name))), "JPEG"))
+    Path("in").mkdir()
+    for name in ("a.anon.png", "a.anon.webp"):
+        assert anonymize(f"{name}.jpg", "-o", f"in/{name}")[0] == 0
+    code, _, err = anonface(
+        "recover", "in", "-o", "back", "--name", "{stem}{suffix}", "--overwrite", "--key-file", "k.bin"
+    )
+    assert code == 3 and "is the result of" in err, err
+    assert len(list(Path("back").iterdir())) == 1
+
+
+def test_a_pipe_in_a_folder_is_no_photo(anonymize):
+    Path("album").mkdir()
+    put("album/a.png")
+    os.mkfifo("album/b.jpg")
+    code, _, err = anonymize("album", "-o", "out")
+    assert code == 0, err
+    assert [file.name for file in Path("out").iterdir()] == ["a.anon.png"]
+
+
+@pytest.mark.parametrize("command", ["anonymize", "recover", "strip", "rekey"])
+def test_an_empty_name_is_no_photo(anonface, command):
+    keys = ("--old-key-file", "k.bin", "--new-key-file", "k.bin") if command == "rekey" else ("--key-file", "k.bin")
+    code, _, err = anonface(command, "", *(() if command == "strip" else keys))
+    assert code == 2 and "bug" not in err, err

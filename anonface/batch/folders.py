@@ -58,7 +58,8 @@ def search(folder: str | Path, recursive: bool) -> Search:
             waiting += [str(Path(parent, name)) for name in inner if name in links]
             names[:] = [name for name in inner if name not in links]
             found.folders.append(Path(parent))
-            found.files += [Path(parent, name) for name in sorted(files) if not name.startswith(".")]
+            visible = (Path(parent, name) for name in sorted(files) if not name.startswith("."))
+            found.files += [file for file in visible if file.is_file() or not is_there(file)]  # no pipes, no devices
     return found
 
 

@@ -80,10 +80,10 @@ def plan(
     template = _template(name or DEFAULT_NAME)
     found = find(paths, direction, recursive)
     alone = len(paths) == 1 and not is_folder(paths[0]) and not is_pattern(paths[0])
-    top = Path(os.path.commonpath([root.absolute() for root, _ in found]))
+    top = Path(os.path.commonpath([_normalized(root) for root, _ in found]))
     jobs = []
     for _, source in found:
-        branch = source.absolute().parent.relative_to(top)
+        branch = _normalized(source.parent).relative_to(top)
         called = _result_name(template, source, direction, format or "png")
         target = _place(output, alone, branch, called) or source.with_name(called)
         if name and target.name != called:
@@ -97,6 +97,11 @@ def plan(
         jobs.append(Job(direction, source, target, record, named))
     refuse_conflicts([Input(job.source) for job in jobs], outputs_of(jobs, any_suffix=True), COLLISION_HINT)
     return jobs
+
+
+def _normalized(folder: Path) -> Path:
+    """A folder's absolute path without ``..``, which would lead out of the results' folder."""
+    return Path(os.path.normpath(folder.absolute()))
 
 
 def journal_folder(paths: Sequence[str], output: str | None) -> Path:
@@ -113,6 +118,8 @@ def find(paths: Sequence[str], direction: Direction, recursive: bool) -> list[tu
     """The photos of ``paths``, each once, with the top of its folder tree. See :func:`plan`."""
     found: dict[str, tuple[Path, Path]] = {}
     for path in paths:
+        if not path:
+            raise UsageError("a photo's name is empty", "give a file, a folder or a pattern")
         if is_pattern(path):
             root, files = _matching(path, direction)
         elif is_folder(path):

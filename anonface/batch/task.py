@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
@@ -240,6 +240,7 @@ class Recovering:
     quality: int = QUALITY
     max_pixels: int = MAX_PIXELS
     spared: Spared = Spared()  # noqa: RUF009 (an immutable empty set)
+    _results: dict[Path, object] = field(default_factory=dict, compare=False, repr=False)  # sources by result
 
     def open(self, source: Source, sidecar: Path | None = None) -> Opened:
         name, called = name_of(source), _called(source)
@@ -362,6 +363,10 @@ class Recovering:
         check_target(target, opened.source, overwrite=True)
         if target in self.spared:
             raise OutputError(f"{str(target)!r} is read or written by this command", "choose another output")
+        if (other := self._results.setdefault(target, opened.source)) != opened.source:
+            raise OutputError(
+                f"{str(target)!r} is the result of {str(other)!r} in this run", "choose --name so that each has its own"
+            )
         return target
 
 

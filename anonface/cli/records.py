@@ -11,7 +11,7 @@ from anonface.cli.console import escaped, print_json, say
 from anonface.cli.help import KEY, OUTPUT
 from anonface.cli.key_sources import KeySource, key_of_file
 from anonface.cli.options import AsJson, Overwrite, StrictKeys
-from anonface.errors import ImageError
+from anonface.errors import ImageError, UsageError
 
 
 def inspect(
@@ -39,6 +39,17 @@ def inspect(
         print(escaped(f"face {number:<10} {face['kind']} {corners}"))
 
 
+def _beside(file: Path, mark: str) -> Path:
+    """photo.png -> photo.MARK.png.
+
+    Raises:
+        UsageError: it is no name of a file.
+    """
+    if not file.name:
+        raise UsageError(f"{str(file)!r} names no file", "give an anonymized photo")
+    return file.with_name(f"{file.stem}.{mark}{file.suffix}")
+
+
 def strip(
     file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="Anonymized photo.")],
     output: Annotated[
@@ -62,7 +73,7 @@ def strip(
     from anonface.api import strip as strip_photo
     from anonface.images.paths import Input, Output, refuse_conflicts
 
-    target = output or file.with_name(f"{file.stem}.stripped{file.suffix}")
+    target = output or _beside(file, "stripped")
     refuse_conflicts([Input(file)], [Output(target, "the output")])
     strip_photo(file, target, overwrite=overwrite)
     say(f"anonface: {str(target)!r} carries no record; {str(file)!r} still carries one")
@@ -125,7 +136,7 @@ def rekey(
     from anonface.api import rekey as rekey_photo
     from anonface.images.paths import Input, Output, refuse_conflicts
 
-    target = output or file.with_name(f"{file.stem}.rekeyed{file.suffix}")
+    target = output or _beside(file, "rekeyed")
     keys = KeySource(old_key_file, passphrase_file, strict_keys, option="--old-key-file")
     read = [Input(file), *keys.files(), *KeySource(new_key_file, new_passphrase_file, strict_keys).files()]
     refuse_conflicts(read, [Output(target, "the output")])
