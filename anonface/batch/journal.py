@@ -101,7 +101,7 @@ class Journal:
     def finished(self, outputs: Sequence[Path]) -> Record | None:
         """The record of a photo that was noted and written, else None; ``outputs`` as they are planned.
 
-        The sidecar of a photo that was not written is removed.
+        The sidecar of a photo that was not written is removed, unless there is another photo in its place.
         """
         names = [str(file.absolute()) for file in outputs]
         entry = self._entries.get(names[-1])
@@ -110,6 +110,8 @@ class Journal:
         if _written(entry["outputs"][-1]):
             record: Record = entry["record"]
             return record
+        if os.path.lexists(names[-1]):  # saved again since: the sidecar is its record
+            return None
         for sidecar in entry["outputs"][:-1]:
             if sidecar["before"] is None and _written(sidecar):
                 Path(sidecar["file"]).unlink()

@@ -54,6 +54,14 @@ def test_a_sidecar_without_its_photo_is_tidied_up(file, tmp_path):
     assert not record.exists() and other.exists()
 
 
+def test_the_sidecar_of_a_photo_that_was_saved_again_stays(file, tmp_path):
+    record, photo = tmp_path / "a.png.anf", tmp_path / "a.png"
+    noted(file, record, photo)
+    record.write_bytes(b"abc")
+    photo.write_bytes(b"saved again")
+    assert later(file).finished([record, photo]) is None and record.exists()
+
+
 def test_a_sidecar_that_was_there_before_stays(file, tmp_path):
     record, photo = tmp_path / "a.anf", tmp_path / "a.png"
     record.write_bytes(b"abc")
