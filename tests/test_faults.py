@@ -1033,3 +1033,14 @@ def test_an_empty_name_is_no_photo(anonface, command):
     keys = ("--old-key-file", "k.bin", "--new-key-file", "k.bin") if command == "rekey" else ("--key-file", "k.bin")
     code, _, err = anonface(command, "", *(() if command == "strip" else keys))
     assert code == 2 and "bug" not in err, err
+
+
+def test_neither_a_folder_nor_an_empty_file_is_skipped_as_a_result(anonymize):
+    put("a.png")
+    put("b.png")
+    Path("a.anon.png").mkdir()
+    Path("b.anon.png").touch()
+    for name in ("a.png", "b.png"):
+        code, _, err = anonymize(name, "--skip-existing")
+        assert code == 10, err
+    assert Path("b.anon.png").read_bytes() == b""

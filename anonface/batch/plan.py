@@ -245,12 +245,19 @@ def _is_folder(chosen: str) -> bool:
 
 
 def existing(job: Job) -> Path | None:
-    """The job's result, if it exists; a recovered photo may have the suffix of its original."""
+    """The job's result, if it exists; a recovered photo may have the suffix of its original.
+
+    A folder of that name, or an empty file, is no result.
+    """
     if job.direction == "anonymize" or job.named:
-        return job.target if is_there(job.target) else None
+        return job.target if _is_result(job.target) else None
     bare = job.target.with_suffix("")
     candidates = (bare, job.target, *sorted(bare.parent.glob(f"{glob.escape(bare.name)}.*")))
-    return next((file for file in candidates if bare in (file, file.with_suffix("")) and is_there(file)), None)
+    return next((file for file in candidates if bare in (file, file.with_suffix("")) and _is_result(file)), None)
+
+
+def _is_result(file: Path) -> bool:
+    return is_there(file) and file.is_file() and file.stat().st_size > 0
 
 
 def outputs_of(jobs: Sequence[Job], any_suffix: bool = False) -> list[Output]:
