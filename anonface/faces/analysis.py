@@ -21,9 +21,8 @@ from anonface.models.identity import CONDITIONS, IdentityEncoder
 
 MESH_BOX = (0.135, 0.135, 0.73)  # left, top, side of the face in an FFHQ crop, for the 468-point network
 MESH_INPUT = 192
-SEX_OF_CODE = (
-    25.0  # logits of "male" for one unit of a code's first coordinate: in photos it is 0.12 off 0, the logit 2.9
-)
+# Logits of "male" for one unit of a code's first coordinate: in photos it is 0.12 off 0, the logit 2.9.
+SEX_OF_CODE = 25.0
 
 LandmarkNetwork = Callable[[Tensor], Tensor]
 

@@ -73,7 +73,7 @@ def test_each_shipped_member_detects_artifacts(samples):
 
 
 def test_a_step_gives_every_layer_a_gradient(samples):
-    torch.manual_seed(1)  # some random networks have a layer of which no unit is awake
+    torch.manual_seed(1)  # some random networks have a layer without an active unit
     objective = RealismCriticObjective(RealismCritic(), samples, batch=2)
     losses = objective.losses(step_generator(1, 0), 0)
     (losses["critic_0_0"] + losses["critic_0_1"]).backward(retain_graph=True)

@@ -65,9 +65,9 @@ class RefineParams:
 
     Identity: ``identity`` pulls the code towards the target. ``leave`` pushes it away from the original and from what
     all candidates share, as far as the target does. ``near`` (original) and ``parted`` (candidates) weigh the squared
-    cosine above ``far``. In the recognizer's embedding, ``shunned`` weighs the cosine to the original above
-    ``stranger``, and ``common`` that to what candidates share above ``shared``. ``own_embedding`` and ``own_code`` keep
-    what tells the chosen candidate from the others. The last four grow over the first ``rising`` steps.
+    cosine above ``far``. In the recognizer's embedding, ``near_embedding`` weighs the cosine to the original above
+    ``far_embedding``, and ``common`` that to what candidates share above ``shared``. ``own_embedding`` and ``own_code``
+    keep what tells the chosen candidate from the others. The last four grow over the first ``rising`` steps.
 
     Conditions: ``conditions`` holds the code's kept coordinates (sex, age, skin tone), the first ``coded`` times as
     much. ``sex`` and ``age`` weigh the readings of a classifier.
@@ -94,8 +94,8 @@ class RefineParams:
     near: float = 200.0
     parted: float = 200.0
     far: float = 0.15
-    shunned: float = 20.0
-    stranger: float = 0.0
+    near_embedding: float = 20.0
+    far_embedding: float = 0.0
     common: float = 20.0
     shared: float = 0.1
     own_embedding: float = 40.0
@@ -132,7 +132,7 @@ RECOVER = RefineParams(
     leave=2,
     near=0,
     parted=0,
-    shunned=0,
+    near_embedding=0,
     common=0,
     own_embedding=0,
     own_code=0,
@@ -160,10 +160,10 @@ class ChoiceParams:
     ``conditions``, ``landmarks``, ``expression``, ``face``, ``glasses`` and ``natural`` are as in RefineParams;
     ``fringe`` weighs hair over the photo's features, ``odd`` latents far from the average. ``near`` weighs the squared
     cosine to the original above ``far``. ``unlike`` weighs the cosine to a face without anybody's features: a candidate
-    unlike it is also unlike those of other keys. ``seen``, ``stranger`` and ``apart`` are for the recognizer what
-    ``near``, ``far`` and ``unlike`` are for the code. ``sex`` and ``age`` weigh the readings of a classifier.
-    ``ethnicity`` weighs, squared, how much more East Asian than the photo a candidate seems: networks confuse such
-    faces most.
+    unlike it is also unlike those of other keys. ``near_embedding``, ``far_embedding`` and ``unlike_embedding`` are for
+    the recognizer what ``near``, ``far`` and ``unlike`` are for the code. ``sex`` and ``age`` weigh the readings of a
+    classifier. ``ethnicity`` weighs, squared, how much more East Asian than the photo a candidate seems: networks
+    confuse such faces most.
     """
 
     near: float = 60000.0
@@ -177,9 +177,9 @@ class ChoiceParams:
     natural: float = 200.0
     odd: float = 80.0
     unlike: float = 900.0
-    seen: float = 2000.0
-    stranger: float = 0.05
-    apart: float = 2400.0
+    near_embedding: float = 2000.0
+    far_embedding: float = 0.05
+    unlike_embedding: float = 2400.0
     sex: float = 200.0
     age: float = 1200.0
     ethnicity: float = 500.0
@@ -212,7 +212,7 @@ class Scene:
     """The photo's face that a new one must fit: what of it is kept, and the error of a render.
 
     Args:
-        sight: the aligned photo, S px a side as renders will be; its landmarks and blurred colours are kept.
+        analysis: of the aligned photo, S px a side as renders will be; its landmarks and blurred colours are kept.
         mask: soft mask [1, 1, R, R] in 0..1, 1 where the render is seen.
         draw: latents [1, n, 512], a side and a window to a face [1, 3, side, side] in about [-1, 1], there.
         params: the weight of each error.
@@ -350,9 +350,9 @@ class Scene:
             score = score + choice.near * (alike - choice.far).clamp_min(0).square()
             realism_loss = (self.levels.mean(0) - opinions[i]).clamp_min(0)
             self.initial.append((float(alike), float(realism_loss + GLASSES_WEIGHT * worn[i])))
-            scores.append(score + choice.seen * (known - choice.stranger).clamp_min(0).square())
+            scores.append(score + choice.near_embedding * (known - choice.far_embedding).clamp_min(0).square())
         total = torch.stack(scores)
-        for weight, each in ((choice.unlike, codes), (choice.apart, embeddings)):
+        for weight, each in ((choice.unlike, codes), (choice.unlike_embedding, embeddings)):
             every, plain = each.tensor_split([count])
             # of one alone nothing, to which the cosine is 0
             others = plain.sum(0, keepdim=True) if neutral else every.sum(0, keepdim=True) - every
@@ -430,9 +430,8 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
     if params.steps == 0:
         return w
     allowed = (target * left).sum(1)
-    shunned, least = left.new_tensor([[params.shunned, params.common], [params.stranger, params.shared]])[
-        :, : len(left)
-    ]
+    embedding_weights = ((params.near_embedding, params.common), (params.far_embedding, params.shared))
+    near_embedding, least = left.new_tensor(embedding_weights)[:, : len(left)]
     apart = left.new_tensor([params.near, params.parted])[: len(left)]
     start = latents.to_u(w).detach()
     latent = torch.arange(w.shape[1], device=w.device)
@@ -463,10 +462,10 @@ def refine(w: Tensor, target: Tensor, scene: Scene, latents: PrincipalLatents) -
         rise = min(1.0, step / params.rising)
         if scene.own_code is not None:
             loss = loss + rise * params.own_code * (1 - F.cosine_similarity(code, scene.own_code)).sum()
-        if params.shunned or params.common or params.own_embedding:
+        if params.near_embedding or params.common or params.own_embedding:
             seen = networks.recognizer(shown, scene.analysis.frames)
             known = F.cosine_similarity(seen, scene.known)
-            loss = loss + rise * (shunned * (known - least).clamp_min(0)).sum()
+            loss = loss + rise * (near_embedding * (known - least).clamp_min(0)).sum()
             if scene.own_embedding is not None:
                 loss = loss + rise * params.own_embedding * (1 - F.cosine_similarity(seen, scene.own_embedding)).sum()
         loss = loss + params.conditions * apparent(code, target, params.coded).mean()

@@ -48,10 +48,9 @@ from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.mobile_stylegan import MappingNetwork
 from anonface.models.realism_critic import RealismCritic, within
 
-ETHNICITY_WEIGHT = (
-    10.0  # nats of realism that a squared deviation of seeming East Asian is worth, beyond FROM_THERE, is worth
-)
-UNLIKE_WEIGHT = 60.0  # and, with hidden eyes, a unit of cosine to the other candidates above that to the shown face
+# Nats of realism: of a squared deviation of seeming East Asian beyond ETHNICITY_MARGIN; and, where the eyes are hidden,
+# of a unit of cosine to the other candidates above that to the shown face.
+ETHNICITY_WEIGHT, UNLIKE_WEIGHT = 10.0, 60.0
 LATENTS = 17  # that a latent residual reaches
 USUAL_STEPS = 20
 FEWEST_STEPS = 6  # of a latent residual, if any are taken

@@ -91,7 +91,7 @@ def target_identities(
 
     Args:
         hidden: unit code [1, 448].
-        sight: the aligned photo.
+        analysis: of the aligned photo.
         average: latents [1, n, 512] of an average face in the photo's pose and light.
 
     Returns:

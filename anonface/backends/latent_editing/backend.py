@@ -70,14 +70,14 @@ AMONG_FEW = ChoiceParams(
     near=4000.0,
     far=0.08,
     unlike=100.0,
-    seen=600.0,
-    apart=600.0,
+    near_embedding=600.0,
+    unlike_embedding=600.0,
     sex=20.0,
     age=60.0,
     ethnicity=25.0,
 )
 # DBAF's editor makes two keys' identities more alike, so distinctiveness counts for more.
-CHOICES = {"dbaf": replace(AMONG_FEW, unlike=250.0, apart=1500.0), "hford": AMONG_FEW}
+CHOICES = {"dbaf": replace(AMONG_FEW, unlike=250.0, unlike_embedding=1500.0), "hford": AMONG_FEW}
 # Nothing is refined: these only weigh how a candidate fits.
 FITTING = replace(ANONYMIZE, landmarks=300.0, expression=240.0, gaze=20.0)
 ENCODER = "inversion"  # the encoder's file and training run; one for both
@@ -364,4 +364,5 @@ def _files(name: str, model: str) -> tuple[Path, Path]:
 
 
 def _hint(name: str) -> str:
-    return f"give --model or --beside {name}= a folder in which `anonface train` ran for reader, {ENCODER} and {name}"
+    trained = f"a folder in which `anonface train` ran for reader, {ENCODER} and {name}"
+    return f"give --model or --compare-with {name}= {trained}"

@@ -158,7 +158,7 @@ UNLED = dict.fromkeys(
         "near",
         "parted",
         "identity",
-        "shunned",
+        "near_embedding",
         "common",
         "own_embedding",
         "own_code",
@@ -245,14 +245,14 @@ def test_whoever_brings_what_is_no_face_or_looks_like_the_photo_is_not_chosen():
     assert order == sorted(range(3), key=alikes.__getitem__)  # whoever is too near, the nearer the more
     assert best(near=-1) == order[-1] != 0
     assert best(near=1, far=1) == best(near=-1, far=1) == 0  # all are far enough: the first
-    assert best(seen=1) == 0 and best(seen=-1) != 0  # whom the recognizer knows best
-    assert best(seen=1, stranger=1) == best(seen=-1, stranger=1) == 0
+    assert best(near_embedding=1) == 0 and best(near_embedding=-1) != 0  # whom the recognizer knows best
+    assert best(near_embedding=1, far_embedding=1) == best(near_embedding=-1, far_embedding=1) == 0
     far = [candidates[1].clone(), candidates[1], candidates[1] + F.pad(torch.ones(1, 7, 512), (0, 0, 3, 7))]
     far[0][0, 5] = -2
     assert best(far, odd=1) == 1 and best(far, odd=-1) == 2  # whose latents are the average's
-    assert best(alike, apart=1) == 0 and best(alike, apart=-1) in (1, 2)
+    assert best(alike, unlike_embedding=1) == 0 and best(alike, unlike_embedding=-1) in (1, 2)
     three = [candidates[0], candidates[1], candidates[2]]
-    for weight in ("unlike", "apart"):  # nobody is alike to the last, whoever else is there
+    for weight in ("unlike", "unlike_embedding"):  # nobody is alike to the last, whoever else is there
         named = {weight: 1.0}
         assert (
             best(three, neutral=[candidates[2]], **named) == 0
@@ -547,8 +547,8 @@ def test_a_face_is_pulled_by_its_target_and_pushed_off_by_whom_a_recognizer_know
         w, target, plain_scene(face, mask, networks, replace(alone, **how)), networks.mapper
     )
     idle = led()
-    assert not torch.equal(led(identity=9), idle) and not torch.equal(led(shunned=9), idle)
-    assert torch.equal(led(shunned=9, stranger=1), idle)  # who is a stranger is let be
+    assert not torch.equal(led(identity=9), idle) and not torch.equal(led(near_embedding=9), idle)
+    assert torch.equal(led(near_embedding=9, far_embedding=1), idle)  # who is a stranger is let be
     assert not torch.equal(led(near=9), idle) and torch.equal(led(near=9, far=1), idle)  # and who is far enough
 
 
@@ -604,9 +604,9 @@ def test_a_face_leaves_the_original_and_what_all_have_in_common_each_at_its_own_
         seen = F.cosine_similarity(networks.recognizer(shown, scene.analysis.frames), scene.known)
         return [*seen.tolist(), *F.cosine_similarity(read(shown), scene.left).tolist()]
 
-    idle, shunned, common = alike(), alike(shunned=50), alike(common=50)
+    idle, shunned, common = alike(), alike(near_embedding=50), alike(common=50)
     assert shunned[0] < idle[0] and common[1] < idle[1] and shunned != common
-    assert alike(common=50, shared=1) == alike(shunned=50, stranger=1) == idle  # near enough is let be
+    assert alike(common=50, shared=1) == alike(near_embedding=50, far_embedding=1) == idle  # near enough is let be
     near, parted = alike(near=50), alike(parted=50)
     assert near[2] < idle[2] and parted[3] < idle[3] and near != parted
     assert alike(near=50, far=1) == alike(parted=50, far=1) == idle
