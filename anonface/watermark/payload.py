@@ -24,8 +24,9 @@ from anonface.watermark.channel import Reading
 CHECK = 64  # signs of the key
 RECORD = 32  # signs of key and record
 LEGIBLE = 0.35  # error of a reading, in shares of the circle's half, above which it is noise
-FITS = 0.6  # mean agreement with the signs from which the key fits; of another key it is 0 give or take 0.22
-CLEAR = 0.2  # error of a reading above which the record's signs are not judged
+FITS = 0.5  # agreement with the signs from which the key fits; of another key it is 0 give or take 0.125
+OWN = 0.6  # the same for the record; of another record it is 0 give or take 0.18
+CLEAR = 0.12  # error of a reading above which the record's signs are not judged
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,10 @@ class PayloadFormat:
             return None
         head = self.head if key.nonced else CHECK
         values = cipher.decrypt(reading.values[: len(reading.values) - self.head + head], key, self.name)
-        agreement = values[:head] * self._signs(key, record)[:head]
+        agreement = values[:head] * self._signs(key, record)[:head] / values.square().mean().sqrt()
         if agreement[:CHECK].mean() < FITS:
             return None
-        own = bool(agreement[CHECK:].mean() >= FITS) if head > CHECK and reading.error <= CLEAR else None
+        own = bool(agreement[CHECK:].mean() >= OWN) if head > CHECK and reading.error <= CLEAR else None
         if len(values) == head:
             return Payload(values[:0], own)
         size, shape = self.middle * (self.spread * values[head]).exp(), values[head + 1 :]
