@@ -19,12 +19,11 @@ from anonface.backends.registry import build
 from anonface.crypto.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
 from anonface.errors import ContainerError, LimitError, NoFaceError, UsageError
 from anonface.faces import align, blend, matching, outline, parse
-from anonface.faces.detect import Face, build_detector, same_face
-from anonface.faces.second_look import Cover, look_again
+from anonface.faces.detect import Face, Pixels, build_detector, same_face
+from anonface.faces.second_look import Cover, elsewhere, look_again
 from anonface.record.anf1 import NONCES, ORIGINAL, FaceEntry, FaceReport, Header, binding, damaged
 from anonface.watermark import registration
 
-Pixels = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
 Chosen = Literal["all", "largest"] | Sequence[int]
 """Which faces of a photo: those of these numbers, counted from 0, from top-left to bottom-right."""
@@ -287,10 +286,13 @@ class Engine:
             notes = (*notes, *_verified(header, cuts, keys, nonces, backend))
         return Recovered(result, header.reports() if header else _report(found, kept), notes=notes)
 
+    def unreported(self, pixels: Pixels, faces: Sequence[FaceReport]) -> list[Box]:
+        """The boxes of faces in a picture that are at the places of none of these."""
+        return elsewhere(self.detector.detect(pixels), [face.box for face in faces])
+
     def _nonce_parameters(self, nonces: Sequence[bytes], sealed: bool) -> dict[str, Parameter]:
         """The record's parameters for nonces and an encrypted original, if the backend uses them."""
-        used = isinstance(self.backend, Verifying) or _nonce_keyed(self.backend)
-        if not used:
+        if not (isinstance(self.backend, Verifying) or _nonce_keyed(self.backend)):
             return {}
         return {NONCES: " ".join(nonce.hex() for nonce in nonces), **({ORIGINAL: True} if sealed else {})}
 

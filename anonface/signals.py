@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
-_received = 0
+ONE_WISH = 1.0  # seconds within which further signals are the same wish: tidying up is not to be interrupted
+
+_received, _when = 0, 0.0
 
 
 def listen() -> None:
@@ -54,6 +57,8 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _receive(number: int, frame: FrameType | None) -> None:
-    global _received
-    _received = number
-    heed()
+    global _received, _when
+    repeated = _received and time.monotonic() - _when < ONE_WISH
+    if not repeated:
+        _received, _when = number, time.monotonic()
+        heed()

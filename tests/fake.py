@@ -46,6 +46,9 @@ class FakeEngine:
         kinds = ["synth" if i in chosen else "kept" for i in range(len(places))]
         return [FaceReport(i, kinds[i], (x, y, SIDE, SIDE)) for i, (x, y) in enumerate(places)]
 
+    def unreported(self, pixels, faces):
+        return []
+
     def anonymize(
         self, pixels, key, *, consistent=False, boxes=(), kdf=None, faces="all", faceless=False, sealed=False
     ):

@@ -13,6 +13,7 @@ import pytest
 from fake import FakeEngine
 from PIL import Image
 
+from anonface import signals
 from anonface.batch.run import explained
 from anonface.cli import app
 from anonface.cli import doctor as doctor_module
@@ -118,6 +119,17 @@ def test_a_signal_at_the_start_is_one_line(module, number, said):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True)
     assert (done.returncode, done.stderr) == (128 + number, b"anonface: " + said + b"\n")
     assert not Path("new.key").exists()
+
+
+def test_a_signal_that_comes_twice_at_once_does_not_interrupt_tidying_up(monkeypatch):
+    monkeypatch.setattr(signals, "_received", 0)
+    with pytest.raises(KeyboardInterrupt):
+        signals._receive(signal.SIGINT, None)
+    signals._receive(signal.SIGINT, None)
+    monkeypatch.setattr(signals, "_when", signals._when - 2 * signals.ONE_WISH)
+    with pytest.raises(KeyboardInterrupt):  # somebody insists
+        signals._receive(signal.SIGTERM, None)
+    assert signals.exit_code() == 143
 
 
 def test_a_signal_at_the_end_is_one_line():

@@ -94,7 +94,8 @@ def matches(pattern: str) -> Search:
     """The files that a pattern with ``*``, ``?``, ``[]`` and ``**`` matches, sorted by name; see :mod:`glob`."""
     parts = Path(pattern).parts
     if "**" not in parts:
-        return Search([file for file in map(Path, sorted(glob.glob(pattern))) if file.is_file()])  # noqa: PTH207
+        found = map(Path, sorted(glob.glob(pattern)))  # noqa: PTH207
+        return Search([file for file in found if file.is_file() or not is_there(file)])  # a dangling link fails by name
     at = parts.index("**")
     rest = list(itertools.dropwhile(lambda part: part == "**", parts[at:]))
     found = Search()

@@ -75,12 +75,19 @@ class Journal:
         self._entries = {entry["photo"]: entry for entry in entries if entry["run"] in resumed}
         self._lock = threading.Lock()
 
-    def note(self, outputs: Sequence[tuple[Path, int]], record: Record, planned: Path | None = None) -> None:
+    def note(
+        self,
+        outputs: Sequence[tuple[Path, int]],
+        record: Record,
+        planned: Path | None = None,
+        source: Path | None = None,
+    ) -> None:
         """Record what is about to be written.
 
         Args:
             outputs: (file, bytes) each, the photo itself last.
             planned: the planned name of the photo, if it is written under another.
+            source: of which it was made.
 
         Raises:
             OutputError: the journal cannot be written.
@@ -91,6 +98,7 @@ class Journal:
             "photo": photo,
             "outputs": [{"file": str(file.absolute()), "bytes": size, "before": _look(file)} for file, size in outputs],
             "record": record,
+            "source": _look(source) if source else None,
         }
         with self._lock:
             if self.file:
@@ -98,24 +106,36 @@ class Journal:
                 self._begun = True
             self._entries[photo] = entry
 
-    def finished(self, outputs: Sequence[Path]) -> Record | None:
-        """The record of a photo that was noted and written, else None; ``outputs`` as they are planned.
+    def finished(self, outputs: Sequence[Path], source: Path | None = None) -> Record | None:
+        """The record of a photo that was noted and written, else None.
 
-        The sidecar of a photo that was not written is removed, unless there is another photo in its place.
+        Args:
+            outputs: as they are planned. All must still be there.
+            source: of which it would be made; one that changed meanwhile does not count.
         """
-        names = [str(file.absolute()) for file in outputs]
-        entry = self._entries.get(names[-1])
-        if entry is None or [output["file"] for output in entry["outputs"][:-1]] != names[:-1]:
+        entry = self._entry(outputs)
+        if entry is None or not all(map(_written, entry["outputs"])):
             return None
-        if _written(entry["outputs"][-1]):
-            record: Record = entry["record"]
-            return record
-        if os.path.lexists(names[-1]):  # saved again since: the sidecar is its record
+        made_of = entry.get("source")  # journals of earlier versions name none
+        if source and made_of and _look(source) not in (None, made_of):
             return None
+        record: Record = entry["record"]
+        return record
+
+    def clean_up(self, outputs: Sequence[Path]) -> None:
+        """Remove the sidecar of a photo whose writer died just before it wrote the photo."""
+        entry = self._entry(outputs)
+        if entry is None or os.path.lexists(entry["outputs"][-1]["file"]):
+            return
         for sidecar in entry["outputs"][:-1]:
             if sidecar["before"] is None and _written(sidecar):
                 Path(sidecar["file"]).unlink()
-        return None
+
+    def _entry(self, outputs: Sequence[Path]) -> Record | None:
+        names = [str(file.absolute()) for file in outputs]
+        entry = self._entries.get(names[-1])
+        same = entry is not None and [output["file"] for output in entry["outputs"][:-1]] == names[:-1]
+        return entry if same else None
 
     def remove(self) -> None:
         """Delete the journal of a complete run."""

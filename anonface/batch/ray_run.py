@@ -182,7 +182,8 @@ class _Driver:
             return
         if hand and hand.rendered is None and answer[1]:
             try:
-                self._journal.note(answer[1], self._outcome_of(hand, answer[0]).record(), hand.job.target)
+                record = self._outcome_of(hand, answer[0]).record()
+                self._journal.note(answer[1], record, hand.job.target, hand.job.source)
             except OutputError as error:
                 self._settle(hand, self._rules.failed(hand.job, error))
             else:
@@ -209,6 +210,7 @@ class _Driver:
             self._settle(hand, hand.rendered)
         elif hand.attempts < ATTEMPTS:
             hand.rendered = None
+            self._journal.clean_up(hand.job.outputs)
             self._waiting.appendleft(hand)
         else:
             given_up = DeviceError(OUT_OF_MEMORY + f", or similar: {ATTEMPTS} workers died while processing this photo")

@@ -139,7 +139,7 @@ class Rules:
         """The jobs that are left to do; the results of the others are reported."""
         ready = []
         for job in jobs:
-            if self.journal and (record := self.journal.finished(job.outputs)):
+            if self.journal and (record := self.journal.finished(job.outputs, job.source)):
                 report(Outcome.resume(job, record))
             elif self.skip_existing and (there := existing(job)):
                 report(Outcome(job, "skipped", notes=(f"{str(there)!r} exists",)))
@@ -165,7 +165,7 @@ class Rules:
     def note(self, job: Job, outcome: Outcome, sizes: Sequence[tuple[Path, int]]) -> None:
         """Record the outcome in the journal, before the files are written."""
         if self.journal:
-            self.journal.note(sizes, outcome.record(), job.target)
+            self.journal.note(sizes, outcome.record(), job.target, job.source)
 
 
 NO_RULES = Rules()

@@ -18,6 +18,7 @@ from anonface.crypto.keys import Argon2, Key
 from anonface.errors import (
     AnonfaceError,
     ContainerError,
+    ImageError,
     LimitError,
     OutputError,
     UsageError,
@@ -36,6 +37,7 @@ from anonface.images import (
     size_of,
     write_together,
 )
+from anonface.images.appearance import appearances
 from anonface.images.paths import Spared, check_target
 from anonface.images.sources import Source, is_file, name_of, open_source, read_source
 from anonface.record import anf1, carriers, sealing
@@ -180,7 +182,8 @@ class Anonymizing:
         _made(self.engine)
 
     def treat(self, opened: Opened) -> Treated:
-        result = _made(self.engine).anonymize(
+        engine = _made(self.engine)
+        result = engine.anonymize(
             opened.decoded.pixels,
             self.key,
             consistent=self.consistent or self.stateless,
@@ -190,6 +193,13 @@ class Anonymizing:
             faceless=self.faceless,
             sealed=self.seal != "none" and not self.stateless,
         )
+        for cause, shown in appearances(replace(opened.decoded, pixels=result.pixels)):
+            if unreported := engine.unreported(shown, result.faces):
+                x, y = (round(v) for v in unreported[0][:2])
+                raise ImageError(
+                    f"a face at {x},{y} shows through {cause} alone, and would stay",
+                    "flatten the photo and convert it to sRGB first",
+                )
         notes = (
             *opened.decoded.notes,
             *(result.notes if result.faces else ["no face was found, so the photo was only copied"]),

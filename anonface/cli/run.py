@@ -83,9 +83,11 @@ def run_photos(
     from anonface.images.paths import check_target
 
     invocation: Invocation = ctx.obj
+    replace_report = False
     if run_options.report:
         again = (run_options.resume or run_options.skip_existing) and _is_report(run_options.report)
-        check_target(run_options.report, None, run_options.overwrite or again)
+        replace_report = run_options.overwrite or again
+        check_target(run_options.report, None, replace_report)
     if settings.keep_faces:
         find([str(settings.keep_faces)], "anonymize", recursive=True)
     if run_options.runs_on == "local":  # a cluster's nodes have devices of their own
@@ -185,7 +187,7 @@ def run_photos(
         "photos": [outcome.record() for outcome in outcomes],
     }
     if run_options.report:
-        _write_report(run_options.report, result)
+        _write_report(run_options.report, result, replace_report)
     if invocation.as_json:
         print_json(result)
     if invocation.debug and not fatal:
@@ -240,10 +242,10 @@ def _is_report(file: Path) -> bool:
     return {"exit", "photos"} <= set(found) and bool({"ignored_files", "passed_over"} & set(found))
 
 
-def _write_report(file: Path, result: dict[str, Any]) -> None:
+def _write_report(file: Path, result: dict[str, Any], overwrite: bool) -> None:
     import json
 
     from anonface.images import write_atomic
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(file, json.dumps(result, indent=1).encode() + b"\n", overwrite=True)
+    write_atomic(file, json.dumps(result, indent=1).encode() + b"\n", overwrite)

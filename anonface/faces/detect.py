@@ -23,6 +23,7 @@ from anonface.errors import UsageError
 
 Pixels = NDArray[np.uint8]
 Points = NDArray[np.float64]
+Box = tuple[float, float, float, float]
 
 FLOOR = 0.5  # what YuNet scores lower is not looked at again
 LIKELY = 0.6  # what is scored lower must be confirmed upright, with TURNED_SURE
@@ -65,7 +66,7 @@ class Face:
         score: the detector's certainty in 0..1.
     """
 
-    box: tuple[float, float, float, float]
+    box: Box
     points: Points
     score: float
 
@@ -307,21 +308,26 @@ def _merge(faces: list[Face], same: Callable[[Face, Face], bool]) -> list[Face]:
     return kept
 
 
-def _common(a: Face, b: Face) -> float:
+def _common(a: Box, b: Box) -> float:
     """The area that two boxes share."""
-    (ax, ay, aw, ah), (bx, by, bw, bh) = a.box, b.box
+    (ax, ay, aw, ah), (bx, by, bw, bh) = a, b
     return max(min(ax + aw, bx + bw) - max(ax, bx), 0) * max(min(ay + ah, by + bh) - max(ay, by), 0)
 
 
 def shared(a: Face, b: Face) -> float:
     """The share of the smaller box that the larger one covers."""
-    return _common(a, b) / min(a.box[2] * a.box[3], b.box[2] * b.box[3])
+    return _common(a.box, b.box) / min(a.box[2] * a.box[3], b.box[2] * b.box[3])
 
 
 def union(a: Face, b: Face) -> float:
+    """:func:`box_union` of two faces."""
+    return box_union(a.box, b.box)
+
+
+def box_union(a: Box, b: Box) -> float:
     """The share of what two boxes cover together that both cover: intersection over union."""
     common = _common(a, b)
-    return common / (a.box[2] * a.box[3] + b.box[2] * b.box[3] - common)
+    return common / (a[2] * a[3] + b[2] * b[3] - common)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 
 from anonface.faces import blend
 from anonface.faces.align import cover_quad, snap_quad
-from anonface.faces.detect import Detector, Face, Pixels, Points, same_face, shared, union
+from anonface.faces.detect import Box, Detector, Face, Pixels, Points, box_union, same_face, shared, union
 
 # Cells along each diameter of the covered ellipse, and its size: what is seen again is covered coarser and larger.
 STRENGTHS = ((blend.MOSAIC_CELLS, 1.0), (3, 1.2), (1, 1.4))
@@ -76,6 +76,11 @@ def look_again(
             finished = blend.mosaic(finished, covers[number].quad, STRENGTHS[covers[number].strength][0])
         suspects = [covers[number].face for number in stronger]
     return finished, covers
+
+
+def elsewhere(faces: Sequence[Face], places: Sequence[Box]) -> list[Box]:
+    """The boxes of faces that agree with none of these boxes."""
+    return [face.box for face in faces if all(box_union(face.box, place) < LIKE_BOX for place in places)]
 
 
 def _seen(photo: Pixels, suspects: Sequence[Face], detector: Detector) -> list[Face]:

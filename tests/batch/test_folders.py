@@ -147,3 +147,9 @@ def test_a_path_that_is_too_long_is_not_there(anonface, args):
 def test_links_do_not_multiply_a_plan(loops):
     jobs = plan(["top/album", "top/**/*.png", "outside"], "anonymize", output="out", recursive=True)
     assert len(jobs) == 4
+
+
+def test_a_link_to_nothing_is_found_and_fails_by_name():
+    put("a.png")
+    Path("gone.png").symlink_to("missing.png")
+    assert found("*.png") == found(".") == ["a.png", "gone.png"]

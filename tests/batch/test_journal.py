@@ -43,15 +43,38 @@ def test_what_lay_there_before_is_not_taken_for_the_result(file, tmp_path):
     assert later(file).finished([photo])
 
 
-def test_a_sidecar_without_its_photo_is_tidied_up(file, tmp_path):
+def test_a_sidecar_without_its_photo_stays_unless_its_writer_died(file, tmp_path):
+    """Its photo may have been moved away, and is worth nothing without it."""
     record, photo, other = (tmp_path / name for name in ("a.anf", "a.png", "other"))
     noted(file, record, photo)
     for orphan in (record, other):
         orphan.write_bytes(b"abc")
-    assert later(file).finished([other, photo]) is None
+    assert later(file).finished([other, photo]) is later(file).finished([record, photo]) is None
+    later(file).clean_up([other, photo])
     assert record.exists() and other.exists()  # not the files of this journal's photo
-    assert later(file).finished([record, photo]) is None
+    later(file).clean_up([record, photo])
     assert not record.exists() and other.exists()
+
+
+def test_a_photo_without_its_sidecar_is_not_finished(file, tmp_path):
+    record, photo = tmp_path / "a.anf", tmp_path / "a.png"
+    noted(file, record, photo)
+    photo.write_bytes(b"abc")
+    assert later(file).finished([record, photo]) is None
+    record.write_bytes(b"abc")
+    assert later(file).finished([record, photo])
+
+
+def test_a_photo_whose_source_changed_is_not_finished(file, tmp_path):
+    source, photo = tmp_path / "a.jpg", tmp_path / "a.png"
+    source.write_bytes(b"first")
+    Journal(file).note([(photo, 3)], {"state": "done"}, source=source)
+    photo.write_bytes(b"abc")
+    assert later(file).finished([photo], source)
+    source.write_bytes(b"second")
+    assert later(file).finished([photo], source) is None
+    source.unlink()
+    assert later(file).finished([photo], source)  # the result is all that is left
 
 
 def test_the_sidecar_of_a_photo_that_was_saved_again_stays(file, tmp_path):
@@ -59,6 +82,7 @@ def test_the_sidecar_of_a_photo_that_was_saved_again_stays(file, tmp_path):
     noted(file, record, photo)
     record.write_bytes(b"abc")
     photo.write_bytes(b"saved again")
+    later(file).clean_up([record, photo])
     assert later(file).finished([record, photo]) is None and record.exists()
 
 
@@ -66,7 +90,8 @@ def test_a_sidecar_that_was_there_before_stays(file, tmp_path):
     record, photo = tmp_path / "a.anf", tmp_path / "a.png"
     record.write_bytes(b"abc")
     noted(file, record, photo)
-    assert later(file).finished([record, photo]) is None and record.exists()
+    later(file).clean_up([record, photo])
+    assert record.exists()
 
 
 @pytest.mark.parametrize("rubbish", [b'{"outputs": [{"fi', b"\xff\n", b"[]\n", b'{"outputs": []}\n', b"\n"])
