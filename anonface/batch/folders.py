@@ -94,8 +94,8 @@ def matches(pattern: str) -> Search:
     """The files that a pattern with ``*``, ``?``, ``[]`` and ``**`` matches, sorted by name; see :mod:`glob`."""
     parts = Path(pattern).parts
     if "**" not in parts:
-        found = map(Path, sorted(glob.glob(pattern)))  # noqa: PTH207
-        return Search([file for file in found if file.is_file() or not is_there(file)])  # a dangling link fails by name
+        named = map(Path, sorted(glob.glob(pattern)))  # noqa: PTH207
+        return Search([file for file in named if file.is_file() or not is_there(file)])  # a dangling link fails by name
     at = parts.index("**")
     rest = list(itertools.dropwhile(lambda part: part == "**", parts[at:]))
     found = Search()

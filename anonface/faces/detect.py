@@ -29,7 +29,7 @@ FLOOR = 0.5  # what YuNet scores lower is not looked at again
 LIKELY = 0.6  # what is scored lower must be confirmed upright, with TURNED_SURE
 SURE = 0.7  # what is scored so is a face
 SECOND = 0.65  # what is scored lower is one if a closer look shows it upright with this score
-TURNED_SURE = 0.8  # so is what it shows another way up, or larger, and what a turned view alone shows, with this one
+TURNED_SURE = 0.8  # so is what it shows another way up, or larger, or a turned view or one without lines alone shows
 TURNED = 2.0  # no score in a turned view is enough
 LONE = 0.05  # what one angle alone shows is so much less sure
 SAME_BOX = 0.45  # two detections are of one face if their boxes share this part of what they cover together
@@ -52,6 +52,7 @@ UPRIGHT_BONUS = 0.01  # so that a face is turned for a reason only
 STEP = 45  # degrees between two such looks
 CLEAR = 0.91  # what a closer look scores so needs no further one
 BEYOND = 0.25  # of a box: so far beyond the photo its centre may lie; a closer look moves it
+LINES = 7  # px, wider than the lines that are wiped out, in the whole photo at LEAST[0]
 MARGIN = 80  # px around the photo at each scale: room for faces cut by its border
 
 
@@ -154,10 +155,26 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
     ]
     sure += _confirmed(rgb, further, look, TURNED)
     kept: list[Face] = []
-    for face in _merge(sure, same_face):
+    for face in _merge([*sure, *_behind_lines(rgb, sure, look)], same_face):
         if all(_both(rgb, other, face, look) for other in kept):
             kept.append(face)
     return reading_order(kept)
+
+
+def _behind_lines(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[Face]]) -> list[Face]:
+    """Further faces that a detector sees once thin dark or light lines are wiped out: a fence, a net, crossed bars."""
+    height, width = rgb.shape[:2]
+    scale = min(1.0, LEAST[0] / max(height, width))
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    small, brush = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.ones((LINES, LINES), np.uint8)
+    faces = []
+    for first, then in ((cv2.MORPH_CLOSE, cv2.MORPH_OPEN), (cv2.MORPH_OPEN, cv2.MORPH_CLOSE)):
+        wiped = np.asarray(cv2.morphologyEx(cv2.morphologyEx(small, first, brush), then, brush), np.uint8)
+        for seen in look(_part(wiped, -MARGIN, size[1] + MARGIN, -MARGIN, size[0] + MARGIN)):
+            face = _placed(seen, np.array([-MARGIN, -MARGIN]), 1 / scale)
+            if face.score >= TURNED_SURE and all(shared(face, other) < OVERLAP for other in known):
+                faces.append(face)
+    return faces
 
 
 def _confirmed(rgb: Pixels, faces: list[Face], look: Callable[[Pixels], list[Face]], sure: float) -> list[Face]:

@@ -22,7 +22,7 @@ ROUNDS = 4  # looks at most; each makes what it sees coarser
 AROUND = 1.0  # of a face's box on every side of it: what is looked at again
 WHOLE = 0.5  # share of the photo from which on it is looked at as a whole
 LIKE_BOX, LIKE_POINTS = 0.3, 0.35  # as detect.same_face; a new face's points lie not quite as the old one's
-TOUCHED = 0.2  # share of the middle of a replaced face that is other than it was
+TOUCHED = 0.2  # share of the middle of a replaced face that is other than it was; with less it is covered
 INSIDE = 0.6  # share of a face's box within a cover from which on the cover is what is seen
 
 
@@ -55,9 +55,10 @@ def look_again(
     """
     covers = list(covered)
     suspects = [*replaced, *(cover.face for cover in covers)]
+    untouched = [face for face in replaced if _changed(original, finished, face) < TOUCHED]  # seen again or not
     for _ in range(ROUNDS):
         stronger: list[int] = []
-        for face in _seen(finished, suspects, detector):
+        for face in [*_seen(finished, suspects, detector), *untouched]:
             if any(same_face(face, other, LIKE_BOX, LIKE_POINTS) for other in kept):
                 continue
             new = any(same_face(face, other, LIKE_BOX, LIKE_POINTS) for other in replaced)
@@ -74,7 +75,7 @@ def look_again(
             break
         for number in stronger:
             finished = blend.mosaic(finished, covers[number].quad, STRENGTHS[covers[number].strength][0])
-        suspects = [covers[number].face for number in stronger]
+        suspects, untouched = [covers[number].face for number in stronger], []
     return finished, covers
 
 

@@ -41,7 +41,9 @@ def test_a_replaced_face_is_right_and_an_untouched_one_is_covered() -> None:
     replaced[60:120, 60:120] ^= 255
     result, covers = look_again(photo, replaced, Sees([there]), replaced=[there], covered=[], kept=[])
     assert np.array_equal(result, replaced) and covers == []
-    result, covers = look_again(photo, photo, Sees([there]), replaced=[there], covered=[], kept=[])
+    for seen in ([there], []):  # a drawing of a few lines may be seen only once
+        result, covers = look_again(photo, photo, Sees(seen), replaced=[there], covered=[], kept=[])
+        assert len(covers) == 1
     assert len(covers) == 1 and (result[60:120, 60:120] != photo[60:120, 60:120]).mean() > 0.9
 
 
