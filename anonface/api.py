@@ -19,6 +19,7 @@ from anonface.batch.task import (
     as_path,
     default_engine,
     format_of,
+    open_photo,
     write_files,
 )
 from anonface.crypto.keys import Argon2, Key
@@ -37,7 +38,28 @@ from anonface.record import anf1, carriers, sealing
 from anonface.record.anf1 import Header, Tier
 
 if TYPE_CHECKING:
+    from anonface.faces.locate import DetectedFace
     from anonface.pipeline import Anonymized, Chosen, Engine
+
+
+def detect(
+    photo: Source, *, detector: str = "yunet", boxes: Sequence[Box] = (), max_pixels: int = MAX_PIXELS
+) -> list[DetectedFace]:
+    """The faces of a photo that :func:`anonymize` would change, without changing it. Loads no network but detectors.
+
+    Args:
+        photo: as in :func:`anonymize`.
+        detector: "yunet" or "retinaface".
+        boxes: (x, y, w, h) in pixels of faces that the detector misses.
+        max_pixels: larger photos are refused.
+
+    Raises:
+        AnonfaceError: the photo cannot be read.
+    """
+    from anonface.faces.detect import build_detector
+    from anonface.faces.locate import locate, numbered
+
+    return numbered(locate(open_photo(photo, max_pixels)[1].pixels, build_detector(detector), boxes))
 
 
 def anonymize(

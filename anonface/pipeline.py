@@ -19,7 +19,8 @@ from anonface.backends.registry import build
 from anonface.crypto.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
 from anonface.errors import ContainerError, LimitError, NoFaceError, UsageError
 from anonface.faces import align, blend, matching, outline, parse
-from anonface.faces.detect import Face, Pixels, build_detector, same_face
+from anonface.faces.detect import Pixels, build_detector
+from anonface.faces.locate import Located, face_in, locate
 from anonface.faces.second_look import Cover, elsewhere, look_again
 from anonface.record.anf1 import NONCES, ORIGINAL, FaceEntry, FaceReport, Header, binding, damaged
 from anonface.watermark import registration
@@ -37,17 +38,13 @@ Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
 OUTLINE = "outline"  # what the record calls faces' outlines, followed by their numbers
 MOST_OUTLINES = 128  # faces; a header has room for some more
 MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
-# Where FFHQ's alignment puts the five points in its square (eyes, nose tip, mouth corners), and the face's box.
-ALIGNED_POINTS = np.array([[0.375, 0.47], [0.625, 0.47], [0.5, 0.62], [0.4, 0.73], [0.6, 0.73]])
 UNANCHORED = "no face bears this key's mark of backend {!r}: key or --backend is another's, or it was saved again since"
 FOREIGN = "the record does not belong to this picture: its faces were made at another time, for another photo"
 CHANGED = "the record was changed since the photo was made: key and picture fit, but not what it says"
 UNREAD = "no watermark was read where the record has faces: the picture was changed much, or the record is another's"
 EARLIER = "an earlier version made it: nothing can tell whether its record was changed, or a seal removed"
 SAME_FACE = 0.25  # of its quad's side: how far the corners of a face may be found from where it was put
-ONE_PLACE = 0.08  # of their quads' sides: how far the corners of two faces lie apart that are one
 SEEN_LATE = "seen when the finished photo was looked at"
-ALIGNED_CENTRE, ALIGNED_SIDE = np.array([[0.5, 0.56]]), 0.6
 
 
 @dataclass(frozen=True)
@@ -69,23 +66,6 @@ class Recovered:
     faces: list[FaceReport]
     verified: str = "unknown"
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Located:
-    """A face to work on: where it was detected, its square, and why it cannot be synthesised, if so. A face found by
-    its registration mark has the nonce of the mark."""
-
-    box: Box
-    quad: Quad
-    obstacle: str | None
-    face: Face | None = None  # as it was detected
-    nonce: bytes = b""
-
-    @property
-    def seen(self) -> Face:
-        """The face for a detector to compare with."""
-        return self.face or _face_in(self.quad)
 
 
 @dataclass(frozen=True)
@@ -296,14 +276,14 @@ class Engine:
             return {}
         return {NONCES: " ".join(nonce.hex() for nonce in nonces), **({ORIGINAL: True} if sealed else {})}
 
-    def _marked(self, pixels: Pixels, key: Key | PhotoKey) -> list[_Located]:
+    def _marked(self, pixels: Pixels, key: Key | PhotoKey) -> list[Located]:
         """The replaced faces, by their registration marks, detected or not."""
         if not self.backend.marked:
             return []
         mark = key.face(CONSISTENT_SALT, self.backend.name, 0)
         marks = registration.search(pixels, mark, _nonce_keyed(self.backend))
         marks = marks or registration.search(pixels, mark, tiled=True)
-        return [_Located(_face_in(found.quad).box, found.quad, None, nonce=found.nonce) for found in marks]
+        return [Located(face_in(found.quad).box, found.quad, None, nonce=found.nonce) for found in marks]
 
     def _fitting(self, header: Header, pixels: Pixels) -> tuple[Backend, str]:
         """The backend under the header's parameters, and the header's parser."""
@@ -332,21 +312,15 @@ class Engine:
             parameters["refine"] = self.refine
         return self.backend.under(parameters), parser
 
-    def _locate(self, pixels: Pixels, boxes: Sequence[Box], faceless: bool = False) -> list[_Located]:
-        named = [align.box_face(pixels, box) for box in boxes]
-        seen = [f for f in self.detector.detect(pixels) if not any(same_face(f, face) for face in named)]
-        if not seen and not named and not faceless:
+    def _locate(self, pixels: Pixels, boxes: Sequence[Box], faceless: bool = False) -> list[Located]:
+        located = locate(pixels, self.detector, boxes)
+        if not located and not faceless:
             raise NoFaceError("no face was found", "name one with --box x,y,w,h, or try --detector retinaface")
-        located: list[_Located] = []
-        for face in [*named, *seen]:
-            placed = self._place(pixels, face)
-            if placed.obstacle is not None or not any(_one_place(placed, other) for other in located):
-                located.append(placed)
-        return sorted(located, key=lambda face: (face.box[1], face.box[0]))
+        return located
 
     def _look_again(
-        self, pixels: Pixels, result: Pixels, found: list[_Located], kept: Mapping[int, str]
-    ) -> tuple[Pixels, list[_Located], tuple[str, ...]]:
+        self, pixels: Pixels, result: Pixels, found: list[Located], kept: Mapping[int, str]
+    ) -> tuple[Pixels, list[Located], tuple[str, ...]]:
         """Detect faces in the finished photo and cover what should not be there; further faces come last."""
         numbers = [i for i, face in enumerate(found) if i not in kept and face.obstacle is not None]
         finished, covers = look_again(
@@ -364,16 +338,10 @@ class Engine:
                 notes.append(f"face {i}: still seen when the finished photo was looked at; covered again, larger")
         for cover in covers[len(numbers) :]:
             notes.append(f"face {len(faces)}: {SEEN_LATE}; covered")
-            faces.append(_Located(cover.face.box, cover.quad, SEEN_LATE, cover.face))
+            faces.append(Located(cover.face.box, cover.quad, SEEN_LATE, cover.face))
         return finished, faces, tuple(notes)
 
-    def _place(self, pixels: Pixels, face: Face) -> _Located:
-        mesh = align.mesh468(pixels, face)
-        obstacle = align.obstacle(face, mesh, pixels.shape)
-        quad = align.ffhq_quad(mesh) if obstacle is None else align.cover_quad(face)
-        return _Located(face.box, align.snap_quad(quad), obstacle, face)
-
-    def _kept(self, pixels: Pixels, found: list[_Located], chosen: Chosen) -> dict[int, str]:
+    def _kept(self, pixels: Pixels, found: list[Located], chosen: Chosen) -> dict[int, str]:
         """The numbers of the faces that are left as they are, with the reason."""
         everyone = range(len(found))
         if chosen == "all":
@@ -421,7 +389,7 @@ class Engine:
         """A face with the parser's mask, or with that of its registration mark under a key."""
         crop = self._crop(pixels, quad)
         size = len(crop)
-        mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, _face_in(quad)))
+        mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, face_in(quad)))
         face = parse.face_mask(crop, mesh, size, parser)
         eyeless = parse.hides_eyes(face, mesh)
         if self.backend.margin != "none":
@@ -495,7 +463,7 @@ class Engine:
         return result
 
 
-def _at_marks(found: list[_Located], marks: list[_Located]) -> list[_Located]:
+def _at_marks(found: list[Located], marks: list[Located]) -> list[Located]:
     """Faces of a record, in the squares of their registration marks."""
     moved = []
     for face in found:
@@ -564,33 +532,19 @@ def _verified(
     return (UNREAD,) if found_checks and not any(check.nonce for check, _ in found_checks) else ()
 
 
-def _one_place(a: _Located, b: _Located) -> bool:
-    """Whether two detections are one face, by their landmarks."""
-    apart = float(np.abs(a.quad - b.quad).max())
-    return b.obstacle is None and apart <= ONE_PLACE * min(align.side_of(a.quad), align.side_of(b.quad))
-
-
-def _face_in(quad: Quad) -> Face:
-    """The face in an aligned square, for the landmark network."""
-    to_photo = align.crop_to_photo(quad, 1)
-    side = ALIGNED_SIDE * align.side_of(quad)
-    x, y = align.transform(to_photo, ALIGNED_CENTRE)[0] - side / 2
-    return Face((float(x), float(y), side, side), align.transform(to_photo, ALIGNED_POINTS), 1.0)
-
-
 def _outline_of(parameters: Mapping[str, Parameter], number: int) -> str:
     """A face's outline; empty where there is none."""
     return str(parameters.get(f"{OUTLINE}{number}", ""))
 
 
-def _from_header(header: Header) -> list[_Located]:
+def _from_header(header: Header) -> list[Located]:
     return [
-        _Located(report.box, np.array(face.quad, np.float64), report.reason or None)
+        Located(report.box, np.array(face.quad, np.float64), report.reason or None)
         for face, report in zip(header.faces, header.reports(), strict=True)
     ]
 
 
-def _report(found: list[_Located], kept: dict[int, str]) -> list[FaceReport]:
+def _report(found: list[Located], kept: dict[int, str]) -> list[FaceReport]:
     return [
         FaceReport(i, KEPT, face.box, kept[i])
         if i in kept

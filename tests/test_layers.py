@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "backends": {"errors", "crypto", "weights", "models", "faces", "watermark"},
     "pipeline": {"errors", "crypto", "record", "faces", "watermark", "backends"},
     "batch": {"errors", "signals", "crypto", "record", "images", "pipeline"},
-    "api": {"errors", "crypto", "record", "images", "pipeline", "batch.task"},
+    "api": {"errors", "crypto", "record", "images", "faces.detect", "faces.locate", "pipeline", "batch.task"},
     "training": {"errors", "crypto", "weights", "models", "faces", "watermark", "backends"},
     "evaluation": {
         *{"errors", "torchvision_adapter", "crypto", "record", "images", "weights", "models", "faces", "watermark"},

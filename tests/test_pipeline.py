@@ -14,7 +14,8 @@ from anonface.crypto.keys import Argon2, Key
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.faces import align
 from anonface.faces.detect import build_detector
-from anonface.pipeline import Engine, _face_in, choose_device
+from anonface.faces.locate import face_in
+from anonface.pipeline import Engine, choose_device
 from anonface.record import sealing
 from anonface.record.anf1 import Header, Seal, decode, encode
 
@@ -75,7 +76,7 @@ def test_a_new_face_is_brought_into_the_photos_light_unless_the_backend_does_so(
 
 def test_dark_glasses_stay_and_that_is_said(engine, photo, monkeypatch):
     quad, worn = engine._locate(photo, ())[0].quad, photo.copy()
-    mesh = align.landmarks468(photo, _face_in(quad))
+    mesh = align.landmarks468(photo, face_in(quad))
     left, right = (mesh[rows, :2] for rows in (align.EYES[:16], align.EYES[16:]))
     for eye in (left, right):
         size = (np.ptp(eye[:, 0]) * np.array([1.0, 0.8])).astype(int).tolist()

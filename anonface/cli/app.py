@@ -29,6 +29,7 @@ from anonface.cli.console import (
     sentence,
     usage_hint,
 )
+from anonface.cli.detect import detect
 from anonface.cli.doctor import doctor
 from anonface.cli.evaluate import evaluate
 from anonface.cli.examples import EXAMPLES, FIRST_STEPS
@@ -190,6 +191,7 @@ app.callback()(_options)
 _register("Keys and photos", keygen, "Make a key file that only you can read.")
 _register("Keys and photos", anonymize, "Replace every face by a synthetic face.")
 _register("Keys and photos", recover, "Recover the originals of anonymized photos.")
+_register("Keys and photos", detect, "List and number the faces of photos.")
 _register("Keys and photos", inspect, "Show what is public about an anonymized photo.")
 _register("Keys and photos", strip, "Write a copy without the encrypted original.")
 _register("Keys and photos", rekey, "Write a copy that another key recovers.")

@@ -19,6 +19,9 @@ anonface anonymize photo.jpg --key-file my.key --quality fast --seal none""",
 anonface recover photo.anon.png --key-file my.key
 anonface recover out -r -o recovered --key-file my.key
 anonface recover photo.jpg --stateless --key-file my.key""",
+    "detect": """\
+anonface detect photo.jpg -o boxes.png
+anonface detect album -r --coco faces.json""",
     "inspect": """\
 anonface inspect photo.anon.png
 anonface inspect photo.anon.png.anf --json""",

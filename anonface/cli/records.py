@@ -34,7 +34,7 @@ def inspect(
         shown = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else value
         shown = "; ".join(value) if name == "needs" else "none" if value is None else shown
         print(escaped(f"{name.replace('_', ' '):15} {shown}"))
-    for number, face in enumerate(faces, start=1):
+    for number, face in enumerate(faces):
         corners = " ".join(f"({x:.0f}, {y:.0f})" for x, y in face["quad"])
         print(escaped(f"face {number:<10} {face['kind']} {corners}"))
 

@@ -466,6 +466,12 @@ def test_arrays_of_another_kind(array):
 
 
 def test_the_package_has_a_version_and_no_other_names():
-    assert anonface.__version__ and set(anonface.__all__) == {"Engine", "Key", "anonymize", "recover"}
+    assert anonface.__version__ and set(anonface.__all__) == set(dir(anonface)) == {
+        "Engine",
+        "Key",
+        "anonymize",
+        "detect",
+        "recover",
+    }
     with pytest.raises(AttributeError):
         anonface.anonymise  # noqa: B018

@@ -1,0 +1,69 @@
+"""``anonface detect``: the numbers that every command uses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anonface import detect
+from anonface.errors import ImageError
+
+pytestmark = pytest.mark.usefixtures("room")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def pair() -> Path:
+    """Two synthetic faces side by side; the right one is so small that it can only be covered."""
+    canvas = np.full((300, 420, 3), 128, np.uint8)
+    for name, side, left, top in (("large.jpg", 256, 10, 20), ("small.jpg", 56, 330, 100)):
+        with Image.open(EXAMPLES / name) as picture:
+            canvas[top : top + side, left : left + side] = np.asarray(picture.convert("RGB").resize((side, side)))
+    Image.fromarray(canvas).save("pair.png")
+    return Path("pair.png")
+
+
+def test_faces_are_numbered_and_drawn_and_the_photo_stays(anonface, pair):
+    before = pair.read_bytes()
+    code, out, _ = anonface("detect", "pair.png", "-o", "boxes.png", "--coco", "faces.json")
+    assert code == 0 and pair.read_bytes() == before
+    head, first, second = out.splitlines()
+    assert head == "pair.png: 2 faces" and first.split()[0] == "0" and second.split()[0] == "1"
+    assert "mosaic" not in first and "would be covered by a mosaic: too small" in second
+    drawn, plain = (np.asarray(Image.open(file).convert("RGB")) for file in ("boxes.png", "pair.png"))
+    assert drawn.shape == plain.shape and 0 < (drawn != plain).any(2).mean() < 0.1
+    found = json.loads(Path("faces.json").read_bytes())
+    assert [image["file_name"] for image in found["images"]] == ["pair.png"]
+    assert [len(face["keypoints"]) for face in found["annotations"]] == [15, 15]
+
+
+def test_json_agrees_with_the_library(anonface, pair):
+    code, out, _ = anonface("detect", "pair.png", "--json")
+    said = json.loads(out)
+    assert code == said["exit"] == 0
+    faces = detect(pair)
+    assert [face["index"] for face in said["photos"][0]["faces"]] == [face.index for face in faces] == [0, 1]
+    assert [face["replaced"] for face in said["photos"][0]["faces"]] == [True, False]
+    assert faces[1].obstacle and faces[0].obstacle is None
+
+
+def test_a_photo_that_cannot_be_read_does_not_stop_the_others(anonface, pair):
+    Path("broken.png").write_bytes(b"no picture")
+    Image.new("RGB", (64, 64)).save("empty.png")
+    code, out, err = anonface("detect", ".", "-o", "boxes")
+    assert code == 3 and "broken.png: failed" in err
+    assert "empty.png: 0 faces" in out
+    assert sorted(file.name for file in Path("boxes").iterdir()) == ["empty.png.boxes.png", "pair.png.boxes.png"]
+    assert anonface("detect", "broken.png")[0] == ImageError.exit_code
+
+
+def test_nothing_is_written_over(anonface, pair):
+    before = pair.read_bytes()
+    for option in ("-o", "--coco"):
+        assert anonface("detect", "pair.png", option, "pair.png", "--overwrite")[0] == 10
+        Path("there.png").write_bytes(b"mine")
+        assert anonface("detect", "pair.png", option, "there.png")[0] == 10
+        assert pair.read_bytes() == before and Path("there.png").read_bytes() == b"mine"
+    assert anonface("detect", "pair.png", "-o", "boxes.jpg")[0] == 2
