@@ -32,7 +32,7 @@ from anonface.images import (
     MAX_PIXELS,
     read_file,
 )
-from anonface.images.paths import Input, Output, Spared, check_target, refuse_conflicts
+from anonface.images.paths import Input, Output, Protected, check_target, refuse_conflicts
 from anonface.images.sources import Source, is_file, name_of
 from anonface.record import anf1, carriers, sealing
 from anonface.record.anf1 import Header, Tier
@@ -188,8 +188,10 @@ def recover(
     without_record = stateless or header is not None
     target, sidecar_file = as_path(output), as_path(sidecar)
     read = [Input(sidecar_file, "the sidecar")] if sidecar_file else []
-    spared = Spared(file.path for file in read)
-    task = Recovering(key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels, spared)
+    protected = Protected(file.path for file in read)
+    task = Recovering(
+        key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels, protected
+    )
     if target:
         refuse_conflicts(read, [Output(target, "output")])
         check_target(target, name_of(photo), overwrite)

@@ -1,7 +1,7 @@
 """What can go wrong, one class an exit code.
 
 Every error that a user can cause derives from :class:`AnonfaceError`. It carries one clear line, an optional
-hint (what to do about it) and the exit code that ``cli.py`` returns. Anything else that escapes is a bug (70).
+hint (what to do about it) and the exit code that ``cli`` returns. Anything else that escapes is a bug (70).
 """
 
 from __future__ import annotations

@@ -38,7 +38,10 @@ Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
 OUTLINE = "outline"  # what the record calls faces' outlines, followed by their numbers
 MOST_OUTLINES = 128  # faces; a header has room for some more
 MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
-UNANCHORED = "no face bears this key's mark of backend {!r}: key or --backend is another's, or it was saved again since"
+UNANCHORED = (
+    "no face was made with --stateless under this key by backend {!r}, or the photo was saved again since; "
+    "the recovered face is probably wrong"
+)
 FOREIGN = "the record does not belong to this picture: its faces were made at another time, for another photo"
 CHANGED = "the record was changed since the photo was made: key and picture fit, but not what it says"
 UNREAD = "no watermark was read where the record has faces: the picture was changed much, or the record is another's"

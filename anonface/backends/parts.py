@@ -25,7 +25,7 @@ class Finished:
 
     Attributes:
         face: the aligned square, [1, 3, R, R] in [-1, 1].
-        plain: the same without detail that could be a watermark, [1, 3, r, r]: equal before and after writing.
+        plain: the same without detail that could be a watermark, [1, 3, 128, 128]: equal before and after writing.
         mask: where the synthetic face is seen, [1, 1, R, R] in 0..1.
     """
 
@@ -37,6 +37,7 @@ class Finished:
 class Renderer(Protocol):
     """Draws a face for an identity code, and draws the original again at recovery. It knows no watermark."""
 
+    # As in ``base.Backend``: crop sizes, what changes around the mask, whether the face comes in the photo's light.
     resolutions: tuple[int, ...]
     margin: Margin
     matches_light: bool
@@ -46,13 +47,19 @@ class Renderer(Protocol):
     def draw(self, face: Tensor, mask: Tensor, hidden: Tensor, key: FaceKey) -> Tensor:
         """A synthetic face for a hidden code, in the photo's pose, expression and light.
 
+        Args:
+            hidden: float64 on the CPU.
+            key: for keyed choices of the renderer's own, by a purpose of their own (:meth:`FaceKey.stream`).
+
         Returns:
             [1, 3, R, R] in [-1, 1] on the CPU, not composited.
         """
         ...
 
     def residual(self, finished: Finished, face: Tensor, original: Tensor, code: Tensor) -> Tensor | None:
-        """What :meth:`redraw` needs beside the code to draw the original: [residual_size] of any scale, or None.
+        """What :meth:`redraw` needs beside the code to draw the original: [residual_size], or None.
+
+        The watermark says which sizes and magnitudes it can hold; scale the numbers to a root mean square near 0.5.
 
         Args:
             finished: the finished face, from which recovery starts.
@@ -62,12 +69,18 @@ class Renderer(Protocol):
         """
         ...
 
-    def redraw(self, finished: Finished, code: Tensor, residual: Tensor | None, clear: bool = True) -> Tensor:
+    def redraw(self, finished: Finished, code: Tensor, residual: Tensor | None, legible: bool = True) -> Tensor:
         """The original face again, drawn from a finished face and a recovered code.
 
+        The same arguments give the same face: the pixel residual is measured against it. Of ``finished`` only ``plain``
+        and ``mask`` are equal when it is measured and when it is read. Any code gives some face: where the checks are
+        illegible, nothing tells that a key is wrong.
+
         Args:
+            code: float32 on the renderer's device.
             residual: as it was read from the watermark; None if it was not.
-            clear: whether the watermark was read clearly. Otherwise a renderer may search for a face of this code.
+            legible: whether the watermark was read well. Otherwise a renderer may search for a face of this code; the
+                pixel residual is then not measured against the result.
 
         Returns:
             [1, 3, R, R] in [-1, 1] on the CPU, not composited.
@@ -102,8 +115,8 @@ class KeyedIdentity(Protocol):
 class FaceWatermark(Protocol):
     """Writes into a finished face what recovery needs, and reads it: nonce, hidden code, checks and residuals."""
 
-    version: str
-    version_5: str
+    version: str  # part of the record's digest of weights
+    version_5: str  # the same up to version 5; a new watermark repeats ``version``
 
     def plain(self, face: Tensor) -> Tensor:
         """A face without detail that could be a watermark, [1, 3, r, r]."""

@@ -38,7 +38,7 @@ from anonface.images import (
     write_together,
 )
 from anonface.images.appearance import appearances
-from anonface.images.paths import Spared, check_target
+from anonface.images.paths import Protected, check_target
 from anonface.images.sources import Source, is_file, name_of, open_source, read_source
 from anonface.record import anf1, carriers, sealing
 from anonface.record.anf1 import FaceReport, Header, Tier
@@ -237,7 +237,7 @@ class Anonymizing:
 class Recovering:
     """Recovers photos; the fields are as in :func:`recover`.
 
-    ``spared`` are files that recovered originals and decoys must not replace.
+    ``protected`` are files that recovered originals and decoys must not replace.
     """
 
     key: Key | Callable[[Header | None], Key]
@@ -249,7 +249,7 @@ class Recovering:
     faces: Chosen = "all"
     quality: int = QUALITY
     max_pixels: int = MAX_PIXELS
-    spared: Spared = Spared()  # noqa: RUF009 (an immutable empty set)
+    protected: Protected = Protected()  # noqa: RUF009 (an immutable empty set)
     _results: dict[Path, object] = field(default_factory=dict, compare=False, repr=False)  # sources by result
 
     def open(self, source: Source, sidecar: Path | None = None) -> Opened:
@@ -371,7 +371,7 @@ class Recovering:
     def _checked(self, target: Path, opened: Opened) -> Path:
         """Check a name that was not known when the run was planned; its existence is checked when it is written."""
         check_target(target, opened.source, overwrite=True)
-        if target in self.spared:
+        if target in self.protected:
             raise OutputError(f"{str(target)!r} is read or written by this command", "choose another output")
         if (other := self._results.setdefault(target, opened.source)) != opened.source:
             raise OutputError(

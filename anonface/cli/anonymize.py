@@ -79,7 +79,7 @@ from anonface.errors import UsageError
 
 if TYPE_CHECKING:
     from anonface.batch.plan import Job
-    from anonface.images.paths import Spared
+    from anonface.images.paths import Protected
 
 
 def anonymize(
@@ -217,7 +217,7 @@ def recover(
     """Recover the originals of anonymized photos, by the best means that each photo offers.
 
     photo.anon.png becomes photo.recovered.jpg. An encrypted original comes back byte for byte, under its own suffix.
-    Where none is stored, a wrong key shows a wrong-key face, and no check reveals it.
+    If no original is stored, a wrong key produces a different face without any warning.
     """
     from anonface.batch.plan import plan
     from anonface.batch.task import QUALITY
@@ -233,7 +233,7 @@ def recover(
     check_jpeg(jpeg_quality, jobs)
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     own = backend_options(free, keep, model, transform, steps, compiled)
-    spared = _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report})
+    protected = _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report})
     options = {
         "unsealed": seal == "none",
         "decoy": decoy,
@@ -242,7 +242,7 @@ def recover(
         "faces": chosen_faces(faces),
         "quality": jpeg_quality or QUALITY,
         "max_pixels": max_pixels,
-        "spared": spared,
+        "protected": protected,
     }
     effort = refinement_steps(refine, quality)
     if stateless and effort is None and backend in (None, "ifadit"):
@@ -262,7 +262,7 @@ def _refuse_conflicts(
     keep_faces: Path | None,
     own: BackendOptions,
     written: Mapping[str, Path | None],
-) -> Spared:
+) -> Protected:
     """Refuse a run that would write over what it reads or writes, before any work; see :mod:`anonface.images.paths`.
 
     Args:
@@ -272,7 +272,7 @@ def _refuse_conflicts(
         The files that names which are known only later must not replace.
     """
     from anonface.batch.plan import outputs_of
-    from anonface.images.paths import COLLISION_HINT, Input, Output, Spared, refuse_conflicts
+    from anonface.images.paths import COLLISION_HINT, Input, Output, Protected, refuse_conflicts
 
     read = [Input(job.source) for job in jobs]
     read += [Input(job.sidecar, "the record") for job in jobs if job.sidecar and job.direction == "recover"]
@@ -282,4 +282,4 @@ def _refuse_conflicts(
         others.append(Output(journal_place(ctx), "the journal"))
     hint = COLLISION_HINT if not others else "choose another output"
     refuse_conflicts(read, [*outputs_of(jobs), *others], hint)
-    return Spared([*(file.path for file in read), *(file.path for file in others)])
+    return Protected([*(file.path for file in read), *(file.path for file in others)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 INTERRUPTED, TERMINATED = 130, 143
 ENDED_BY = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 PARTLY_FAILED, NOT_READY = 3, 9
+QUIET = 30.0  # seconds between two lines of progress where there is no terminal
 
 
 @dataclass
@@ -110,9 +113,10 @@ Advance = Callable[..., None]
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Advance]:
-    """Yields ``advance(done, text, total)``, which draws a bar on stderr if that is a terminal."""
+    """Yields ``advance(done, text, total)``: a bar if stderr is a terminal, else a line every QUIET seconds."""
     if not sys.stderr.isatty():
-        yield lambda done, text, total=0: None
+        with _lines(what, total) as advance:
+            yield advance
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -121,10 +125,34 @@ def progress_bar(what: str, total: int) -> Iterator[Advance]:
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total or None, text="")
 
-        def advance(done: int, text: str, total: int = total) -> None:
+        def advance_bar(done: int, text: str, total: int = total) -> None:
             bar.update(task, completed=done, total=total or None, text=text)
 
+        yield advance_bar
+
+
+@contextmanager
+def _lines(what: str, total: int) -> Iterator[Advance]:
+    """As :func:`progress_bar`, without a terminal. A thread speaks, since one face may take minutes."""
+    state, stopped, started = (0, "", total), threading.Event(), time.monotonic()
+
+    def advance(done: int, text: str, total: int = total) -> None:
+        nonlocal state
+        state = done, text, total
+
+    def speak() -> None:
+        while not stopped.wait(QUIET):
+            done, text, total = state
+            of = f" of {total}" if total else ""
+            doing = f"; {text}" if text else ""
+            say(f"anonface: {done}{of} {what}{doing}; {time.monotonic() - started:.0f} s so far")
+
+    thread = threading.Thread(target=speak, name="anonface-progress", daemon=True)
+    thread.start()
+    try:
         yield advance
+    finally:
+        stopped.set()
 
 
 @contextmanager

@@ -112,7 +112,7 @@ class LazyEngine:
             _check_memory_limit()
             from anonface.pipeline import Engine
 
-            if backend == "ifadit":
+            if backend == "ifadit":  # the default: its files come with a progress bar; others fetch theirs one by one
                 doctor.fetch_missing()
             keep = _portraits(s.keep_faces, s.max_pixels) if s.keep_faces else ()
             engine = Engine(backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep, self.watch)

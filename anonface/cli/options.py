@@ -190,7 +190,7 @@ Keep = Annotated[
     typer.Option(
         metavar="sex,age,tone",
         show_default="all three",
-        help="The opposite of --free: the only attributes that the key must preserve.",
+        help="Keep only these attributes; the key may change the rest.",
         rich_help_panel=FACES,
     ),
 ]

@@ -64,8 +64,8 @@ _TIERS = {
     "recover": {
         "file": "the original file",
         "face": "the original pixels",
-        "none": "by the networks",
-        "stateless": "by the networks",
+        "none": "approximately, by the networks",
+        "stateless": "approximately, by the networks",
     },
 }
 

@@ -68,7 +68,7 @@ def strip(
 ) -> None:
     """Write a copy without the metadata record and the encrypted original; its pixels do not change.
 
-    Nobody can recover the original file from that copy.
+    Nobody can recover the original file from that copy alone.
     """
     from anonface.api import strip as strip_photo
     from anonface.images.paths import Input, Output, refuse_conflicts

@@ -150,13 +150,13 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
     sure = _confirmed(rgb, _merge(standing, same_face), look, SURE)
     further = [
         face
-        for face in _merge(turned, lambda a, b: union(a, b) >= SAME_BOX)
-        if all(union(face, other) < SAME_BOX for other in sure)
+        for face in _merge(turned, lambda a, b: iou(a, b) >= SAME_BOX)
+        if all(iou(face, other) < SAME_BOX for other in sure)
     ]
     sure += _confirmed(rgb, further, look, TURNED)
     kept: list[Face] = []
     for face in _merge([*sure, *_behind_lines(rgb, sure, look)], same_face):
-        if all(_both(rgb, other, face, look) for other in kept):
+        if all(_are_two_faces(rgb, other, face, look) for other in kept):
             kept.append(face)
     return reading_order(kept)
 
@@ -172,7 +172,7 @@ def _behind_lines(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[
         wiped = np.asarray(cv2.morphologyEx(cv2.morphologyEx(small, first, brush), then, brush), np.uint8)
         for seen in look(_part(wiped, -MARGIN, size[1] + MARGIN, -MARGIN, size[0] + MARGIN)):
             face = _placed(seen, np.array([-MARGIN, -MARGIN]), 1 / scale)
-            if face.score >= TURNED_SURE and all(shared(face, other) < OVERLAP for other in known):
+            if face.score >= TURNED_SURE and all(share_of_smaller(face, other) < OVERLAP for other in known):
                 faces.append(face)
     return faces
 
@@ -225,7 +225,7 @@ def _upright(rgb: Pixels, face: Face, look: Callable[[Pixels], list[Face]], agai
         return face, 0.0
     own = max((seen.score for _, angle, seen in looks if angle == 0 and same_face(seen, face)), default=0.0)
     _, best, seen = max(looks, key=lambda it: (it[0], -it[1]))
-    if (best == 0 and same_face(seen, face)) or (own >= SECOND and union(seen, face) < SAME_BOX):
+    if (best == 0 and same_face(seen, face)) or (own >= SECOND and iou(seen, face) < SAME_BOX):
         return face, own
     alone = not any(a != best and other.score >= LIKELY and same_face(seen, other) for _, a, other in looks)
     if again and (alone or not same_face(seen, face)):
@@ -233,10 +233,10 @@ def _upright(rgb: Pixels, face: Face, look: Callable[[Pixels], list[Face]], agai
     return seen, seen.score - LONE * alone
 
 
-def _both(rgb: Pixels, better: Face, worse: Face, look: Callable[[Pixels], list[Face]]) -> bool:
+def _are_two_faces(rgb: Pixels, better: Face, worse: Face, look: Callable[[Pixels], list[Face]]) -> bool:
     """Whether two detections are of two faces: not if a look at both shows the better one alone."""
     small, large = sorted(face.box[2] * face.box[3] for face in (better, worse))
-    if shared(better, worse) < OVERLAP or PART * PART * small < large:
+    if share_of_smaller(better, worse) < OVERLAP or PART * PART * small < large:
         return True
     (ax, ay, aw, ah), (bx, by, bw, bh) = better.box, worse.box
     left, top = min(ax, bx), min(ay, by)
@@ -247,7 +247,7 @@ def _both(rgb: Pixels, better: Face, worse: Face, look: Callable[[Pixels], list[
         for angle in range(0, 360, STEP):
             for seen in _close_look(region, angle, look, close, close / 2):
                 face = _placed(seen, corner * scale, 1 / scale)
-                nearer = union(face, worse) > union(face, better)
+                nearer = iou(face, worse) > iou(face, better)
                 if nearer and same_face(face, worse):
                     return True
                 alone = alone or (not nearer and same_face(face, better))
@@ -313,7 +313,7 @@ def same_face(a: Face, b: Face, box: float = SAME_BOX, points: float = SAME_POIN
     """Whether two detections are of one face: their boxes and their five points agree."""
     side = (a.box[2] * a.box[3] * b.box[2] * b.box[3]) ** 0.25
     apart = float(np.linalg.norm(a.points - b.points, axis=1).mean())
-    return union(a, b) >= box and apart <= points * side
+    return iou(a, b) >= box and apart <= points * side
 
 
 def _merge(faces: list[Face], same: Callable[[Face, Face], bool]) -> list[Face]:
@@ -331,17 +331,17 @@ def _common(a: Box, b: Box) -> float:
     return max(min(ax + aw, bx + bw) - max(ax, bx), 0) * max(min(ay + ah, by + bh) - max(ay, by), 0)
 
 
-def shared(a: Face, b: Face) -> float:
+def share_of_smaller(a: Face, b: Face) -> float:
     """The share of the smaller box that the larger one covers."""
     return _common(a.box, b.box) / min(a.box[2] * a.box[3], b.box[2] * b.box[3])
 
 
-def union(a: Face, b: Face) -> float:
-    """:func:`box_union` of two faces."""
-    return box_union(a.box, b.box)
+def iou(a: Face, b: Face) -> float:
+    """:func:`box_iou` of two faces."""
+    return box_iou(a.box, b.box)
 
 
-def box_union(a: Box, b: Box) -> float:
+def box_iou(a: Box, b: Box) -> float:
     """The share of what two boxes cover together that both cover: intersection over union."""
     common = _common(a, b)
     return common / (a[2] * a[3] + b[2] * b[3] - common)

@@ -14,7 +14,7 @@ import numpy as np
 
 from anonface.faces import blend
 from anonface.faces.align import cover_quad, snap_quad
-from anonface.faces.detect import Box, Detector, Face, Pixels, Points, box_union, same_face, shared, union
+from anonface.faces.detect import Box, Detector, Face, Pixels, Points, box_iou, iou, same_face, share_of_smaller
 
 # Cells along each diameter of the covered ellipse, and its size: what is seen again is covered coarser and larger.
 STRENGTHS = ((blend.MOSAIC_CELLS, 1.0), (3, 1.2), (1, 1.4))
@@ -81,7 +81,7 @@ def look_again(
 
 def elsewhere(faces: Sequence[Face], places: Sequence[Box]) -> list[Box]:
     """The boxes of faces that agree with none of these boxes."""
-    return [face.box for face in faces if all(box_union(face.box, place) < LIKE_BOX for place in places)]
+    return [face.box for face in faces if all(box_iou(face.box, place) < LIKE_BOX for place in places)]
 
 
 def _seen(photo: Pixels, suspects: Sequence[Face], detector: Detector) -> list[Face]:
@@ -130,10 +130,17 @@ def _cover_of(face: Face, covers: Sequence[Cover]) -> int | None:
     numbers = [
         n
         for n, cover in enumerate(covers)
-        if union(face, cover.face) >= LIKE_BOX
-        or (shared(face, laid := _laid(cover)) >= INSIDE and face.box[2] * face.box[3] < laid.box[2] * laid.box[3])
+        if iou(face, cover.face) >= LIKE_BOX
+        or (
+            share_of_smaller(face, laid := _laid(cover)) >= INSIDE
+            and face.box[2] * face.box[3] < laid.box[2] * laid.box[3]
+        )
     ]
-    return max(numbers, key=lambda n: union(face, covers[n].face), default=None)
+    return max(numbers, key=lambda n: iou(face, covers[n].face), default=None)
+
+
+def _area(face: Face) -> float:
+    return face.box[2] * face.box[3]
 
 
 def _laid(cover: Cover) -> Face:

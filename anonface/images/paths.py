@@ -94,7 +94,7 @@ def refuse_conflicts(inputs: Iterable[Input], outputs: Collection[Output], hint:
                 raise UsageError(f"{_named(folder)}, is also the folder of {str(output.path)!r}", hint)
 
 
-class Spared:
+class Protected:
     """Existing and future files that must not be written.
 
     Args:

@@ -25,7 +25,7 @@ EXPOSED = (
     "it must be treated as exposed: an earlier version made it with --consistent, and by several such photos of one key"
     " the originals can be found; make it anew"
 )
-_TO_RECOVER = "`recover` takes its --sidecar, or --stateless if it was made so"
+_TO_RECOVER = "give its record with --sidecar; use --stateless only for a photo that was made with --stateless"
 
 
 def embed(image: bytes, record: bytes) -> bytes:

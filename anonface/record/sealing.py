@@ -152,7 +152,7 @@ def unseal(header: Header, payload: bytes | memoryview, key: Key) -> Contents:
     if not hmac.compare_digest(keys.derive("seal-check"), header.seal.check):
         raise WrongKeyError(
             "the key is not the one that this photo was sealed under",
-            "give the right key; --decoy writes what the networks make of this one",
+            "give the right key; --decoy writes the face that this wrong key produces",
         )
     decryptor = Cobblestone256Decryptor(keys.derive("seal"), bound(header))
     try:

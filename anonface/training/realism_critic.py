@@ -1,11 +1,11 @@
 """Training of the realism critic on photos of drawn faces, and on the same photos with another face.
 
-There are two kinds of other faces. The first is made like the start of an anonymized face (``backends/persona.py``),
-with random weights and random changes of its latents. The second is the result of refinement with the previous critic,
-which shows that critic's blind spots. The critic learns that the photo itself, and its reconstruction by the inversion
-encoder, look better than photos with another face. The reconstruction keeps it from learning mask borders, or that
-every render is unrealistic. It also learns that a picture looks better than the same picture with synthetic artifacts
-(``degradation.py``).
+There are two kinds of other faces. The first is made like the start of an anonymized face
+(``backends/ifadit/target_identity.py``), with random weights and random changes of its latents. The second is the
+result of refinement with the previous critic, which shows that critic's blind spots. The critic learns that the photo
+itself, and its reconstruction by the inversion encoder, look better than photos with another face. The reconstruction
+keeps it from learning mask borders, or that every render is unrealistic. It also learns that a picture looks better
+than the same picture with synthetic artifacts (``degradation.py``).
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def _reading(coefficients: Tensor, channel: Channel, count: int, grey: bool) -> 
     return Reading(values[PILOTS:], float(missed.square().mean().sqrt()))
 
 
-def without(picture: Tensor) -> Tensor:
+def without_watermark(picture: Tensor) -> Tensor:
     """A face without a watermark, or any detail that could be one, in [1, 3, GRID, GRID]: for networks that are to see
     the same before and after."""
     planes, grey = _planes(_on_grid(picture)), is_grey(picture)
@@ -305,7 +305,7 @@ def _coefficients(planes: Tensor, channel: Channel, grey: bool) -> Tensor:
 
 def _block(channel: Channel, count: int, block: int, grey: bool) -> tuple[Tensor, Tensor]:
     """The coefficients of a block, [c], and the orthonormal patterns [n, c] of those of ``count`` numbers that are
-    dealt to it; the same everywhere and always. Channels of one lane share none."""
+    dealt to it; the same everywhere and always. Channels of one group share none."""
     places, basis = _patterns(_group(channel), block, grey)
     return places, basis[_assigned(channel, count, block, len(basis))]
 

@@ -28,6 +28,7 @@ SPREAD = torch.tensor([0.1377, 0.079, 0.0499, 0.0398, 0.0349, 0.0311, 0.0263, 0.
 SPREAD = SPREAD.repeat_interleave(26)
 SHIFT = 0.06  # spread of the kept coordinates' difference between an original and the finished face
 WRITTEN = KEPT + len(SPREAD)  # coordinates of a code
+MOST_RESIDUAL = 1900  # numbers: what the second channel has room for in a face that is wholly visible
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,21 @@ class CodeWatermark:
     """The watermark of faces whose hidden identity code must be written; see ``backends.parts.FaceWatermark``.
 
     Args:
-        width: of a code.
-        residual_size: numbers of a latent residual, 0 for none.
+        width: of a code of :class:`~anonface.backends.ifadit.identity.FlowIdentity`; another identity's codes have
+            another spread, and need a watermark of their own.
+        residual_size: numbers of a latent residual, 0 for none, at most MOST_RESIDUAL. Their root mean square is
+            written from 0.26 to 0.96; others come back as the nearest of these.
+
+    Raises:
+        ValueError: a latent residual of that size does not fit into a face.
     """
 
     version, version_5 = channel.VERSION, channel.VERSION_5
-    plain = staticmethod(channel.without)
+    plain = staticmethod(channel.without_watermark)
 
     def __init__(self, width: int, residual_size: int = 0) -> None:
+        if residual_size > MOST_RESIDUAL:
+            raise ValueError(f"a latent residual holds at most {MOST_RESIDUAL} numbers, not {residual_size}")
         self.width, self.residual_size = width, residual_size
 
     def message(self, hidden: Tensor, shown: Tensor, key: FaceKey, residual: Tensor | None) -> Message:

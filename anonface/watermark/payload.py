@@ -25,7 +25,7 @@ CHECK = 64  # signs of the key
 RECORD = 32  # signs of key and record
 LEGIBLE = 0.35  # error of a reading, in shares of the circle's half, above which it is noise
 FITS = 0.5  # agreement with the signs from which the key fits; of another key it is 0 give or take 0.125
-OWN = 0.6  # the same for the record; of another record it is 0 give or take 0.18
+RECORD_FITS = 0.6  # the same for the record; of another record it is 0 give or take 0.18
 CLEAR = 0.12  # error of a reading above which the record's signs are not judged
 
 
@@ -99,7 +99,7 @@ class PayloadFormat:
         agreement = values[:head] * self._signs(key, record)[:head] / values.square().mean().sqrt()
         if agreement[:CHECK].mean() < FITS:
             return None
-        own = bool(agreement[CHECK:].mean() >= OWN) if head > CHECK and reading.error <= CLEAR else None
+        own = bool(agreement[CHECK:].mean() >= RECORD_FITS) if head > CHECK and reading.error <= CLEAR else None
         if len(values) == head:
             return Payload(values[:0], own)
         size, shape = self.middle * (self.spread * values[head]).exp(), values[head + 1 :]

@@ -20,7 +20,7 @@ from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.pipeline import Engine
 from anonface.record.anf1 import ORIGINAL, decode, encode
 from anonface.watermark import channel
-from anonface.watermark.face_watermark import CodeWatermark
+from anonface.watermark.face_watermark import MOST_RESIDUAL, CodeWatermark
 
 KEY = Key(bytes(range(32)))
 OTHER, ONE_BIT_OFF = Key(bytes([9]) * 32), KEY.flipped([7])
@@ -51,7 +51,7 @@ class Tint:
     def residual(self, finished, face, original, code):
         return torch.linspace(-1, 1, self.residual_size) if self.residual_size else None
 
-    def redraw(self, finished, code, residual, clear=True):
+    def redraw(self, finished, code, residual, legible=True):
         self.calls.append(("redraw", code, residual))
         return self.tinted(F.interpolate(finished.plain, finished.face.shape[-2:], mode="bicubic"), code)
 
@@ -151,7 +151,9 @@ def test_without_its_watermark_a_face_is_not_recovered(engine, photo, made, monk
     quad = engine._locate(photo, ())[0].quad
     left, top, right, bottom = (int(x) for x in (*quad.min(0).clip(0), *quad.max(0)))
     part = np.s_[top:bottom, left:right]
-    plain = F.interpolate(channel.without(tensor(pixels[part])), pixels[part].shape[:2], mode="bicubic").clamp(-1, 1)
+    plain = F.interpolate(
+        channel.without_watermark(tensor(pixels[part])), pixels[part].shape[:2], mode="bicubic"
+    ).clamp(-1, 1)
     erased = pixels.copy()
     erased[part] = ((plain[0].permute(1, 2, 0) + 1) * 127.5).round().byte().numpy()
     shown, (_, revealed, _) = recovered(engine, erased, KEY, header)
@@ -182,3 +184,9 @@ def test_a_renderer_gets_its_latent_residual_back_under_the_right_key_alone(engi
     assert stub.checked(shown, right).fits and stub.checked(shown, wrong) is None
     stub.recover(shown, mask, [wrong])
     assert stub.renderer.calls[-1][0] == "wrong_key_face" and not stub.checked(shown, wrong).fits
+
+
+def test_a_latent_residual_that_no_face_can_hold_is_refused():
+    assert CodeWatermark(448, MOST_RESIDUAL).residual_size == MOST_RESIDUAL
+    with pytest.raises(ValueError, match="at most"):
+        CodeWatermark(448, MOST_RESIDUAL + 1)

@@ -15,7 +15,7 @@ import pytest
 from fake import SIDE, FakeEngine
 from PIL import Image
 
-from anonface.cli import app, options
+from anonface.cli import app, console, options
 from anonface.cli import doctor as doctor_module
 from anonface.crypto.keys import Key
 from anonface.errors import DeviceError, WeightsError
@@ -809,10 +809,10 @@ def test_counts_say_what_became_of_each_face(anonface, key, monkeypatch):
         code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--overwrite")
         assert code == 0 and f": {back}" in err
     _, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--overwrite", "--seal", "none")
-    assert ": 1 face recovered, by the networks, " in err
+    assert ": 1 face recovered, approximately, by the networks, " in err
     assert anonface("anonymize", "a.png", "--key-file", key, "--stateless", "--faces", "1", "--overwrite")[0] == 0
     _, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--stateless", "--faces", "1", "-o", "b.png")
-    assert ": 2 faces: 1 left unchanged, 1 recovered, by the networks, " in err
+    assert ": 2 faces: 1 left unchanged, 1 recovered, approximately, by the networks, " in err
 
 
 @pytest.mark.parametrize("faces", ["2", "0,7"])
@@ -1194,7 +1194,7 @@ def test_a_journal_names_files_and_settings_and_nothing_else_of_them(anonface, k
         assert anonface("anonymize", "album", "-o", folder, "--key-file", key)[0] == 3
         (journal,) = [Path(folder, name) for name in names(folder) if JOURNAL.match(name)]
         terms, *lines = [json.loads(line) for line in journal.read_text().splitlines()]
-        assert [set(line) for line in lines] == [{"run", "photo", "outputs", "record"}] * 2
+        assert [set(line) for line in lines] == [{"run", "photo", "outputs", "record", "source"}] * 2
         assert all(set(line["outputs"][0]) == {"file", "bytes", "before"} for line in lines)
         stated = terms["terms"]
         assert set(terms) == {"terms"} and set(stated) == {"run", "settings", "mark", "stretched"}
@@ -1810,3 +1810,14 @@ def test_no_secret_in_the_arguments(anonface):
     photo("a.png")
     code, _, err = anonface("anonymize", "a.png", "--key", key)
     assert code == 2 and key not in err
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch, capsys):
+    monkeypatch.setattr(console, "QUIET", 0.05)
+    with console.progress_bar("photos", 3) as advance:
+        advance(1, "rendering face 1 of 2")
+        time.sleep(0.4)
+    said = capsys.readouterr().err.splitlines()
+    assert said and set(said) == {"anonface: 1 of 3 photos; rendering face 1 of 2; 0 s so far"}
+    time.sleep(0.2)
+    assert capsys.readouterr().err == ""

@@ -8,7 +8,7 @@ from PIL import Image
 from anonface import Key, anonymize, recover
 from anonface.batch.plan import plan
 from anonface.errors import AnonfaceError, OutputError, UsageError
-from anonface.images.paths import Input, Output, Spared, identity, refuse_conflicts
+from anonface.images.paths import Input, Output, Protected, identity, refuse_conflicts
 
 pytestmark = pytest.mark.usefixtures("key")
 
@@ -127,7 +127,7 @@ def test_a_sheet_that_exists_leaves_nothing_behind(anonface, scene):
 
 
 def test_what_lies_among_the_photos_is_replaced_as_asked(anonface, key):
-    """Only what is read is spared: a sheet or report of an earlier run is not."""
+    """Only what is read is protected: a sheet or report of an earlier run is not."""
     photo("album/a.png")
     args = ["anonymize", "album", "-o", "album", "--sheet", "album/s.anon.png", "--report", "album/r.json"]
     assert anonface(*args, "--key-file", key)[0] == 0
@@ -179,11 +179,11 @@ def test_identities(tmp_path):
     file = Path("a file")
     assert identity(file) == (*identity("."), "a file")
     assert identity("new/deep/x") == (*identity("."), "new", "deep", "x") == identity("./new/../new/deep/x")
-    spared = Spared([file, Path("k.bin")])
-    assert file in spared and Path("k.bin") in spared and Path("b file") not in spared
+    protected = Protected([file, Path("k.bin")])
+    assert file in protected and Path("k.bin") in protected and Path("b file") not in protected
     file.touch()
     Path("link").symlink_to(file)
-    assert identity("link") == identity(file) != identity(".") and file in spared and Path("link") in spared
+    assert identity("link") == identity(file) != identity(".") and file in protected and Path("link") in protected
     assert identity("x" * 300) == (*identity("."), "x" * 300)
     refuse_conflicts([Input(file)], [Output(file, "what replaces it", file), Output(Path("new/x"), "another")])
     with pytest.raises(UsageError, match="is also the folder of 'new/x'"):

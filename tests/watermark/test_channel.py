@@ -135,7 +135,7 @@ def test_every_coefficient_is_in_one_block_and_patterns_are_orthonormal():
 def test_a_face_is_the_same_without_its_watermark():
     shown = in_8_bits(picture())
     marked = written(shown, numbers(COUNT, 1), numbers(MORE, 2))
-    before, after = (channel.without(x) for x in (shown, marked))
+    before, after = (channel.without_watermark(x) for x in (shown, marked))
     plain = [F.avg_pool2d(x, SIDE // channel.GRID) for x in (shown, marked)]
     assert (before - after).abs().mean() < 0.25 * (plain[0] - plain[1]).abs().mean()
     assert 0 < (before - plain[0]).abs().mean() < 0.1

@@ -170,7 +170,7 @@ class Diffusion:
 
     @classmethod
     def load(cls, device: torch.device | str, settings: Settings) -> Diffusion:
-        """From files; the setting ``model`` says which, as ``diffusion_files.load_model`` takes it.
+        """From files; the setting ``model`` says which, as ``files.load_model`` takes it.
 
         ``compile`` true hands the UNet to ``torch.compile``: worth its first minutes where many faces follow.
 

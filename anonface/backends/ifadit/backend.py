@@ -18,8 +18,9 @@ from torch import Tensor
 
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.generator import GENERATOR_FILES, load_mapping
-from anonface.backends.ifadit import identity, renderer
+from anonface.backends.ifadit.identity import FILES as IDENTITY_FILES
 from anonface.backends.ifadit.identity import FlowIdentity
+from anonface.backends.ifadit.renderer import FILES as RENDERER_FILES
 from anonface.backends.ifadit.renderer import USUAL_STEPS, GeneratorRenderer
 from anonface.backends.recoverable import RecoverableBackend
 from anonface.errors import UsageError
@@ -28,7 +29,7 @@ from anonface.watermark.channel import Reading
 from anonface.watermark.face_watermark import CodeWatermark
 
 # Neither the parser's nor renderer.CHOICE_FILES: photos made with older ones can be recovered with newer ones.
-FILES = (*GENERATOR_FILES, "identity", *renderer.FILES, *identity.FILES, "landmarks")
+FILES = (*GENERATOR_FILES, "identity", *RENDERER_FILES, *IDENTITY_FILES, "landmarks")
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,10 @@ class IFADIT(RecoverableBackend):
     def __init__(self, device: torch.device | str = "cpu", settings: Settings | None = None) -> None:
         chosen = IFADITSettings.of(settings or {})
         mapping = load_mapping()
-        draws = GeneratorRenderer(mapping, device)
-        hides = FlowIdentity(draws.networks.encoder, mapping, device)
-        codes = CodeWatermark(hides.flow.params.code, draws.residual_size)
-        super().__init__("ifadit", hides, draws, codes, FILES, device)
+        renderer = GeneratorRenderer(mapping, device)
+        identity = FlowIdentity(renderer.networks.encoder, mapping, device)
+        watermark = CodeWatermark(identity.flow.params.code, renderer.residual_size)
+        super().__init__("ifadit", identity, renderer, watermark, FILES, device)
         self._set(chosen)
 
     def _set(self, settings: IFADITSettings) -> None:

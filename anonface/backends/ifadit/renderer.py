@@ -141,12 +141,12 @@ class GeneratorRenderer:
         begun = (start - base)[..., :COORDINATES]
         return find_residual(base, small, mask, seen, self.networks, self.residual_params, begun).flatten()
 
-    def redraw(self, finished: Finished, code: Tensor, residual: Tensor | None, clear: bool = True) -> Tensor:
+    def redraw(self, finished: Finished, code: Tensor, residual: Tensor | None, legible: bool = True) -> Tensor:
         w, mapper = self.latents(finished.plain, code), self.networks.mapper
         if residual is not None:
             base = mapper.to_u(w)
             w = mapper.to_w(with_residual(base, residual.to(base).view(1, -1, COORDINATES)))
-        if self.steps and not clear:
+        if self.steps and not legible:
             mask = shrink(finished.mask, self.resolution)
             w = refine(w, code, self._scene(self._sight(finished.face), mask, self.restoration), mapper)
         return self.drawn(w, finished.face, finished.mask)

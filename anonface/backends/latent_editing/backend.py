@@ -301,7 +301,7 @@ class LatentEditingBackend(published.WithoutSettings):
 
         Only the coordinates that are ``reached`` count: a trace of glasses in others would stay.
         """
-        plain = F.interpolate(channel.without(shown), (SIDE, SIDE), mode="bilinear", align_corners=False)
+        plain = F.interpolate(channel.without_watermark(shown), (SIDE, SIDE), mode="bilinear", align_corners=False)
         codes, features = self.networks.encoder(plain)
         back = self.networks.edit(codes, self._vectors(key))
         return with_residual(torch.zeros_like(back), back[..., : self.reached]), features

@@ -27,7 +27,7 @@ from anonface.evaluation.audit.subject import Subject
 Floats = NDArray[np.float64]
 
 ONES = 64  # numbers that were always the same, up to version 5
-SCALE = 0.82 / 2.6  # of what is said for one of a payload, see ``backends/veil.py``
+SCALE = 0.82 / 2.6  # of a unit of a payload, see ``watermark/cipher.py``
 KNOWN = (2, 3, 5)  # originals
 TURNS, ROUNDS = 60, 8  # of steps in turn; of pairs found and signs anew
 MEASURES = "photos assigned to originals, none known", "photos assigned to originals, {} known"

@@ -182,7 +182,7 @@ def test_where_nothing_can_be_read_the_face_itself_is(backend, faces):
 def wrong_key_latents(backend, hidden, face, mask, analysis=None):
     """Latents of whom a wrong key shows."""
     analysis = analysis or FaceAnalysis(face, backend.renderer.networks)
-    return backend.renderer.wrong_key_latents(hidden, channel.without(face), mask, analysis)
+    return backend.renderer.wrong_key_latents(hidden, channel.without_watermark(face), mask, analysis)
 
 
 @pytest.mark.slow
