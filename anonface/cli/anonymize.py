@@ -10,6 +10,7 @@ import typer
 
 from anonface.cli.compare import SHEET_CELL, check_sheet, thumbnail, write_sheet
 from anonface.cli.console import say
+from anonface.cli.dry_run import dry_run as run_dry
 from anonface.cli.engines import EngineSettings, anonymizing, model_files, photos_in, recovering
 from anonface.cli.journals import journal_place
 from anonface.cli.key_sources import KeySource
@@ -26,6 +27,7 @@ from anonface.cli.options import (
     Decoy,
     Detector,
     Device,
+    DryRun,
     Faces,
     FacesKept,
     Format,
@@ -91,6 +93,7 @@ def anonymize(
     sidecar: Sidecar = None,
     format: Format = None,
     overwrite: Overwrite = False,
+    dry_run: DryRun = False,
     report: Report = None,
     as_json: AsJson = False,
     key_file: KeyFile = None,
@@ -149,6 +152,12 @@ def anonymize(
     if sheet:
         check_sheet(sheet, overwrite)
     tiers = [chosen_tier(seal, job.target, stateless) for job in jobs]
+    if dry_run:
+        from anonface.batch.run import Rules
+
+        rules = Rules(overwrite, skip_existing, no_face == "skip")
+        chosen = chosen_faces(faces)
+        return run_dry(ctx.obj, jobs, rules, detector, boxes, chosen, no_face == "copy", max_pixels)
     options = {
         "seal": tiers[0],
         "consistent": consistent,

@@ -51,7 +51,7 @@ def detect(
     from anonface.faces.annotate import with_boxes
     from anonface.faces.detect import build_detector
     from anonface.faces.locate import locate, numbered
-    from anonface.images import Photo, encode_photo, write_atomic
+    from anonface.images import Photo, encode_photo
     from anonface.images.paths import Input, check_target, refuse_conflicts
     from anonface.images.paths import Output as Written
 
@@ -72,9 +72,8 @@ def detect(
             pixels = open_photo(photo, max_pixels)[1].pixels
             faces = numbered(locate(pixels, finder))
             if pictures:
-                pictures[number].parent.mkdir(parents=True, exist_ok=True)
                 picture = encode_photo(Photo(with_boxes(pixels, faces), None, None, "png"))
-                write_atomic(pictures[number], picture, overwrite=overwrite)
+                _write(pictures[number], picture, overwrite)
         except AnonfaceError as error:
             failures.append(error)
             results.append({"input": str(photo), "faces": [], "error": error_json(error)})
@@ -83,14 +82,15 @@ def detect(
             continue
         listed.append((str(photo), pixels.shape[1], pixels.shape[0], faces))
         drawn = str(pictures[number]) if pictures else None
-        results.append({"input": str(photo), "output": drawn, "faces": [_facts(face) for face in faces], "error": None})
+        results.append(
+            {"input": str(photo), "output": drawn, "faces": [face_facts(face) for face in faces], "error": None}
+        )
         if not as_json:
             print(escaped(f"{photo}: {count(len(faces), 'face')}"))
             for face in faces:
-                print(_line(face))
+                print(face_line(face))
     if coco:
-        coco.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(coco, json.dumps(as_coco(listed), indent=1).encode() + b"\n", overwrite=overwrite)
+        _write(coco, json.dumps(as_coco(listed), indent=1).encode() + b"\n", overwrite)
     alone = failures[0] if failures and len(photos) == 1 else None
     if alone:
         complain(alone, ctx.obj, photos[0])
@@ -111,7 +111,14 @@ def _pictures(output: Path | None, photos: list[Path]) -> list[Path]:
     return [output / f"{photo.name}.boxes.png" for photo in photos]
 
 
-def _facts(face: DetectedFace) -> dict[str, Any]:
+def _write(file: Path, data: bytes, overwrite: bool) -> None:
+    from anonface.images import write_atomic
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, data, overwrite)
+
+
+def face_facts(face: DetectedFace) -> dict[str, Any]:
     return {
         "index": face.index,
         "box": [round(value, 1) for value in face.box],
@@ -122,7 +129,7 @@ def _facts(face: DetectedFace) -> dict[str, Any]:
     }
 
 
-def _line(face: DetectedFace) -> str:
+def face_line(face: DetectedFace) -> str:
     x, y, w, h = (round(value) for value in face.box)
     covered = f"; would be covered by a mosaic: {face.obstacle}" if face.obstacle else ""
     return f"  {face.index:<3} {w} x {h} px at {x}, {y}{covered}"

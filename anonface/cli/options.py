@@ -93,6 +93,12 @@ Format = Annotated[
     Literal["png", "webp", "jpeg"] | None,
     typer.Option(show_default="that of --output, else png", help="Output format.", rich_help_panel=OUTPUT),
 ]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="List what would be done, written and refused; write nothing.", rich_help_panel=OUTPUT
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing outputs.", rich_help_panel=OUTPUT)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.", rich_help_panel=OUTPUT)]
 

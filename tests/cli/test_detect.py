@@ -67,3 +67,21 @@ def test_nothing_is_written_over(anonface, pair):
         assert anonface("detect", "pair.png", option, "there.png")[0] == 10
         assert pair.read_bytes() == before and Path("there.png").read_bytes() == b"mine"
     assert anonface("detect", "pair.png", "-o", "boxes.jpg")[0] == 2
+
+
+def test_a_dry_run_says_what_a_run_would_do_and_writes_nothing(anonface, pair):
+    Path("pair.anon.png").write_bytes(b"mine")
+    Image.new("RGB", (64, 64)).save("empty.png")
+    before = sorted(Path().iterdir())
+    code, out, err = anonface("anonymize", "pair.png", "--dry-run")
+    assert code == 10 and "pair.png: refused: 'pair.anon.png' exists" in out and "exists" in err
+    code, out, _ = anonface("anonymize", "pair.png", "empty.png", "-o", "out", "--sidecar", "out", "--dry-run")
+    assert code == 3 and "empty.png: would fail: no face was found" in out
+    assert "pair.png -> out/pair.anon.png: 2 faces of 2 would be changed" in out
+    assert "the record would be written to out/pair.anon.png.anf" in out
+    code, out, _ = anonface("anonymize", "pair.png", "-o", "new.png", "--faces", "1", "--dry-run", "--json")
+    (photo,) = json.loads(out)["photos"]
+    assert code == 0 and photo["output"] == "new.png" and [face["changed"] for face in photo["faces"]] == [False, True]
+    assert anonface("anonymize", "pair.png", "-o", "new.png", "--faces", "2", "--dry-run")[0] == 2
+    assert anonface("anonymize", "empty.png", "--no-face", "skip", "--dry-run")[0] == 0
+    assert sorted(Path().iterdir()) == before
