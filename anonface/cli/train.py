@@ -29,7 +29,7 @@ def train(
             exists=True,
             file_okay=False,
             metavar="DIR",
-            help="Folder of real photos for the recipe exchanges; can be repeated.",
+            help="Folder of real photos for the recipe portraits; can be repeated.",
         ),
     ] = None,
 ) -> None:
@@ -44,7 +44,7 @@ def train(
     realism critic  critic, critic-again (the second also on refined faces)
     diffusion       autoencoder, diffusion, sharpener
     dbaf and hford  reader, inversion, dbaf, hford
-    translator      exchanges, translator
+    inpainter       portraits, inpainter
     """
     from anonface.backends.device import choose_device
     from anonface.training.run import Request, train_command

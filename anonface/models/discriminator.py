@@ -1,4 +1,4 @@
-"""StyleGAN2's residual discriminator (Karras et al. 2020), small; for training alone."""
+"""Discriminators, for training only: StyleGAN2's residual one (Karras et al. 2020), small, and one of patches."""
 
 from __future__ import annotations
 
@@ -86,3 +86,19 @@ class Discriminator(nn.Module):
         spread = (x.var(dim=0, correction=0) + 1e-8).sqrt().mean().expand(len(x), 1, *x.shape[2:])
         x = leaky(self.last(torch.cat([x, spread], dim=1)))
         return self.judge(x.flatten(1))[:, 0]
+
+
+class PatchDiscriminator(nn.Module):
+    """Pictures [B, 3, S, S] -> logits [B, 1, S / 16, S / 16], high where a patch looks like a photograph."""
+
+    def __init__(self, widths: tuple[int, ...] = (48, 96, 160, 224)) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(12, widths[0], 3, padding=1)
+        self.down = nn.ModuleList(nn.Conv2d(a, b, 4, 2, 1) for a, b in pairwise(widths))
+        self.judge = nn.Conv2d(widths[-1], 1, 3, padding=1)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        x = self.stem(F.pixel_unshuffle(pictures, 2).contiguous(memory_format=torch.channels_last))
+        for down in self.down:
+            x = down(F.leaky_relu(x, 0.2))
+        return self.judge(F.leaky_relu(x, 0.2))

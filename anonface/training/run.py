@@ -29,25 +29,25 @@ from anonface.faces.analysis import load_analysis_networks
 from anonface.faces.recognizer import Recognizer
 from anonface.models.attribute_classifiers import EthnicityClassifier, SexAgeClassifier
 from anonface.models.attribute_encoder import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
-from anonface.models.discriminator import Discriminator
+from anonface.models.discriminator import Discriminator, PatchDiscriminator
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
 from anonface.models.identity_flow import SecureIdentityFlow
+from anonface.models.inpainter import Inpainter
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_attributes import WIDTHS, LatentAttributes, columns
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.models.latent_editing import FaceEditor
 from anonface.models.realism_critic import Member, RealismCritic
 from anonface.models.sharpener import Sharpener
-from anonface.models.translator import PatchDiscriminator, Translator
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
 from anonface.training.ethnicity import asian_odds, fit_ethnicity
-from anonface.training.exchanges import KEPT_OUT, PHOTOS, SHARD, draw_shard, photo_files
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo, principal_latents
+from anonface.training.inpainter import InpainterObjective, InpainterTeachers
 from anonface.training.labels import fit_reader, load_labelled
 from anonface.training.latent_attributes import (
     ASKED,
@@ -74,6 +74,7 @@ from anonface.training.latent_reader import (
 )
 from anonface.training.loop import LoopSettings, Objective, Then, train
 from anonface.training.parser import ParserObjective
+from anonface.training.portraits import SHARD, PortraitNetworks, draw_shard, photo_files
 from anonface.training.realism_critic import (
     CriticSamples,
     RealismCriticObjective,
@@ -82,7 +83,6 @@ from anonface.training.realism_critic import (
     load_refined_samples,
 )
 from anonface.training.sharpener import DetailPool, SharpenerObjective
-from anonface.training.translator import TranslatorObjective, TranslatorTeachers
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Request:
         seed: of weights and data.
         faces: number of faces to draw.
         device: of the training, if the recipe supports it.
-        photos: folders of real photos for ``exchanges``; without any it only draws faces.
+        photos: folders of real photos for ``portraits``; without any it only draws faces.
     """
 
     folder: Path
@@ -270,35 +270,31 @@ def _sample_networks() -> SampleNetworks:
     return SampleNetworks(load_analysis_networks(), load_generator(), load_mapping(), regression, inversion)
 
 
-def _draw_exchanges(request: Request, progress: Progress) -> dict[str, float]:
-    """Draw the missing shards: all photos alone, then ``faces`` rows of pairs; several processes may share a folder."""
-    networks, photos = _sample_networks(), photo_files(request.photos)
-    shards = -(-request.faces // SHARD)
-    alone = photos[KEPT_OUT:]  # the first rows of pairs, which no step sees, show the others
-    for number in range(-(-len(alone) // SHARD)):
-        file = request.folder / EXCHANGES / PHOTOS.replace("*", f"{number:05}")
-        if not file.exists():
-            draw_shard(file, number, alone, networks, request.seed, alone=True)
+def _draw_portraits(request: Request, progress: Progress) -> dict[str, float]:
+    """Draw the missing shards of all photos and as many faces; several processes may share a folder."""
+    networks = PortraitNetworks(load_analysis_networks(), load_generator(), load_mapping())
+    photos = photo_files(request.photos)
+    shards = -(-(len(photos) + request.faces) // SHARD)
     for number in range(shards):
-        file = request.folder / EXCHANGES / f"{number:05}.safetensors"
+        file = request.folder / PORTRAITS / f"{number:05}.safetensors"
         if not file.exists():
             draw_shard(file, number, photos, networks, request.seed)
         progress((number + 1) * SHARD, shards * SHARD)
     return {"rows": float(shards * SHARD)}
 
 
-def _translator(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    batch, steps = _pace(TRANSLATOR, request.device)
-    shards = request.folder / EXCHANGES
+def _inpainter(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    batch, steps = _pace(INPAINTER, request.device)
+    shards = request.folder / PORTRAITS
     if len(list(shards.glob("*.safetensors"))) < 2:
-        raise WeightsError(f"{shards} has no training data", f"run `anonface train {EXCHANGES}` there first")
+        raise WeightsError(f"{shards} has no training data", f"run `anonface train {PORTRAITS}` there first")
     recognizer, landmarks = Recognizer(Graph(weights.graph("arcface-mobile"))), _landmark_network()
-    teachers = TranslatorTeachers(_encoder(), recognizer.eval(), landmarks, _features())
+    teachers = InpainterTeachers(_encoder(), recognizer.eval(), landmarks, _features())
     for module in vars(teachers).values():
         module.requires_grad_(False).to(request.device)
-    networks = Translator().to(request.device), PatchDiscriminator().to(request.device)
-    objective = TranslatorObjective(*networks, teachers, shards, batch, device=request.device)
-    return objective, replace(request.settings(TRANSLATOR, steps, 4e-4), betas=(0.5, 0.99))
+    networks = Inpainter().to(request.device), PatchDiscriminator().to(request.device)
+    objective = InpainterObjective(*networks, teachers, shards, batch, device=request.device)
+    return objective, replace(request.settings(INPAINTER, steps, 4e-4), betas=(0.5, 0.99))
 
 
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -482,7 +478,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "inversion": _inversion,
     "dbaf": _editing("dbaf"),
     "hford": _editing("hford"),
-    "translator": _translator,
+    "inpainter": _inpainter,
 }
 # Recipes that can run on a GPU: (faces per step, steps) on a CPU and on a GPU.
 PACES = {
@@ -492,11 +488,11 @@ PACES = {
     "inversion": ((4, 1_200), (32, 40_000)),
     "dbaf": ((4, 1_200), (16, 60_000)),
     "hford": ((4, 1_200), (16, 60_000)),
-    "translator": ((8, 60_000), (64, 60_000)),
+    "inpainter": ((8, 75_000), (64, 60_000)),
 }
-CENSUS, ETHNICITY, EXCHANGES, TRANSLATOR = "census", "ethnicity", "exchanges", "translator"
+CENSUS, ETHNICITY, INPAINTER, PORTRAITS = "census", "ethnicity", "inpainter", "portraits"
 ON_ONE_THREAD = {"flow", "ethnicity"}  # so that files do not depend on the number of threads
-FITTED = {CENSUS: _fit_latent_attributes, ETHNICITY: _fit_ethnicity, EXCHANGES: _draw_exchanges}  # without steps
+FITTED = {CENSUS: _fit_latent_attributes, ETHNICITY: _fit_ethnicity, PORTRAITS: _draw_portraits}  # without steps
 FACES_PER_REFINED = 10  # drawn faces per refined one; refining takes half a minute
 READER_STEPS = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # first steps, with losses through the reader
 RETENTION_STEPS = {"dbaf": 1_200, "hford": 1_200}  # the step at which training of the maps alone ends
