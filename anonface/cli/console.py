@@ -143,6 +143,8 @@ def _lines(what: str, total: int) -> Iterator[Advance]:
     def speak() -> None:
         while not stopped.wait(QUIET):
             done, text, total = state
+            if not (done or text or total):  # nothing has begun that can be counted
+                continue
             of = f" of {total}" if total else ""
             doing = f"; {text}" if text else ""
             say(f"anonface: {done}{of} {what}{doing}; {time.monotonic() - started:.0f} s so far")
