@@ -88,6 +88,8 @@ def run_photos(
         again = (run_options.resume or run_options.skip_existing) and _is_report(run_options.report)
         replace_report = run_options.overwrite or again
         check_target(run_options.report, None, replace_report)
+    if len(jobs) == 1:
+        _check_there(jobs[0].source)  # before a passphrase is asked for
     if settings.keep_faces:
         find([str(settings.keep_faces)], "anonymize", recursive=True)
     if run_options.runs_on == "local":  # a cluster's nodes have devices of their own
@@ -219,6 +221,13 @@ def count_ignored(ctx: typer.Context, direction: Direction = "anonymize") -> dic
 
 
 _FOLDERS = (("note", "already searched under another name"), ("warning", "not readable"))
+
+
+def _check_there(photo: Path) -> None:
+    try:
+        photo.stat()
+    except (OSError, ValueError) as error:
+        raise ImageError(f"{str(photo)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _check_device(name: str) -> None:

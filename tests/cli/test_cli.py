@@ -1821,3 +1821,9 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch, capsys)
     assert said and set(said) == {"anonface: 1 of 3 photos; rendering face 1 of 2; 0 s so far"}
     time.sleep(0.2)
     assert capsys.readouterr().err == ""
+
+
+def test_a_photo_that_is_not_there_is_said_before_a_key_is_asked_for(anonface):
+    for command in ("anonymize", "recover"):
+        code, _, err = anonface(command, "nothere.png")
+        assert code == 4 and "'nothere.png' cannot be read: No such file or directory" in err
