@@ -51,6 +51,12 @@ def _diffusion(device: torch.device, settings: Settings) -> Backend:
     return Diffusion.load(device, settings)
 
 
+def _inpaint(device: torch.device, settings: Settings) -> Backend:
+    from anonface.backends.inpaint.backend import Inpaint
+
+    return Inpaint.load(device, settings)
+
+
 def _latent_editing(name: str) -> Callable[[torch.device, Settings], Backend]:
     def load(device: torch.device, settings: Settings) -> Backend:
         from anonface.backends.latent_editing.backend import LatentEditingBackend
@@ -67,6 +73,7 @@ BACKENDS: dict[str, Callable[[torch.device, Settings], Backend]] = {
     "dbaf": _latent_editing("dbaf"),
     "dbaf-official": _dbaf_official,
     "hford": _latent_editing("hford"),
+    "inpaint": _inpaint,
 }
 
 

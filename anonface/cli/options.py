@@ -223,7 +223,7 @@ Backend = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Method: ifadit, dbaf, hford or diffusion, or ifadit-official or dbaf-official with the authors' weights.",
+        help="Method: ifadit, dbaf, hford or diffusion; with --model also inpaint, ifadit-official or dbaf-official.",
         rich_help_panel=QUALITY,
     ),
 ]

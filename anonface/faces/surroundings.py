@@ -7,11 +7,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from anonface.faces.align import EYES, OVAL
 from anonface.models.inpainter import INPUTS, LINES
 
+SIDE = 160  # px of the aligned square in which it draws
+TOP, LEFT, BOX = 20, 16, 128  # of these: what it sees and draws, all of a face
 CELLS = 10  # along the square's side, a face's width is about six: no features pass
 GROWN = 1 / 64  # of the side: by how much the hole is wider than the mask
 SHIFT = 4  # bits of a pixel's fraction, for OpenCV
@@ -41,6 +43,19 @@ def inpainter_inputs(pictures: Tensor, masks: Tensor, mesh: Tensor) -> Tensor:
     inputs = torch.cat([given, hole, lines.to(pictures)], 1)
     assert inputs.shape[1] == INPUTS
     return inputs
+
+
+def draw_in_square(inpainter: nn.Module, pictures: Tensor, masks: Tensor, mesh: Tensor, codes: Tensor) -> Tensor:
+    """Aligned squares [B, 3, SIDE, SIDE] with what an inpainter draws in their boxes; arguments as above."""
+    box = inpainter(boxed(inpainter_inputs(pictures, masks, mesh)), codes)
+    rest = (LEFT, SIDE - LEFT - BOX, TOP, SIDE - TOP - BOX)
+    inside = F.pad(torch.ones_like(box[:, :1]), rest)
+    return F.pad(box, rest) + pictures * (1 - inside)
+
+
+def boxed(square: Tensor) -> Tensor:
+    """The box of squares [B, C, SIDE, SIDE]."""
+    return square[..., TOP : TOP + BOX, LEFT : LEFT + BOX]
 
 
 def coarse_colours(pictures: Tensor, masks: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from anonface.faces.align import EYES, LIPS
 from anonface.faces.analysis import LandmarkNetwork, mesh_in_crop
 from anonface.faces.blend import composite
 from anonface.faces.recognizer import Recognizer, frames
-from anonface.faces.surroundings import inpainter_inputs
+from anonface.faces.surroundings import BOX, LEFT, SIDE, TOP, boxed, draw_in_square, inpainter_inputs
 from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.discriminator import PatchDiscriminator
 from anonface.models.identity import IdentityEncoder
@@ -28,9 +28,8 @@ from anonface.models.inpainter import Inpainter
 from anonface.training.adversarial import adversarial_losses
 from anonface.training.data import tile
 from anonface.training.loop import Objective
-from anonface.training.portraits import SIDE, Portraits, load_shards
+from anonface.training.portraits import Portraits, load_shards
 
-TOP, LEFT, BOX = 20, 16, 128  # of the aligned square's SIDE px: what the inpainter sees and draws
 AVERAGED = 0.999  # share of the moving average that a step leaves, less at the start
 SWAPPED = 4  # every so many rows get another person's code
 AGE = 15.0  # years that count as much as a logit of 2 of sex when another person is looked for
@@ -106,14 +105,14 @@ class InpainterObjective(Objective):
         own[::SWAPPED] = False
         photos, masks, mesh = self._augmented(index, rng)
         codes, known = (told[other].to(self.device).float() for told in (self.rows.codes, self.rows.known))
-        drawn = self.paint(self.inpainter, photos, masks, mesh, codes)
+        drawn = draw_in_square(self.inpainter, photos, masks, mesh, codes)
         shown = composite(photos, drawn, masks)
         where = frames(mesh)
         cosine = F.cosine_similarity
         penalty = w.penalty * R1_EVERY if step % R1_EVERY == 0 else 0.0
         game = adversarial_losses(self.discriminator, self._judged(photos, rng), self._judged(shown, rng), penalty)
         swapped = shown[~own].clamp(-1, 1)
-        pairs = zip(t.features(_box(drawn[own])), t.features(_box(photos[own])), strict=True)
+        pairs = zip(t.features(boxed(drawn[own])), t.features(boxed(photos[own])), strict=True)
         features = torch.stack([(a - b).abs().mean() / (b.abs().mean() + 1e-3) for a, b in pairs]).mean()
         seen = t.recognizer(shown, where)
         return {
@@ -127,13 +126,6 @@ class InpainterObjective(Objective):
             "_caught": game.caught.mean(),
             "judge": game.caught.mean() + game.real + game.slope,
         }
-
-    def paint(self, inpainter: Inpainter, photos: Tensor, masks: Tensor, mesh: Tensor, codes: Tensor) -> Tensor:
-        """Aligned squares [B, 3, SIDE, SIDE] with the inpainter's box in them."""
-        box = inpainter(_box(inpainter_inputs(photos, masks, mesh)), codes)
-        rest = (LEFT, SIDE - LEFT - BOX, TOP, SIDE - TOP - BOX)
-        inside = F.pad(torch.ones_like(box[:, :1]), rest)
-        return F.pad(box, rest) + photos * (1 - inside)
 
     def _other(self, index: Tensor, rng: torch.Generator) -> Tensor:
         """Of CANDIDATES rows each the one most alike in sex and age."""
@@ -191,12 +183,8 @@ class InpainterObjective(Objective):
         codes, mesh = self.rows.codes[show].to(self.device).float(), mesh_in_crop(self.teachers.landmarks, photos)
         inputs = inpainter_inputs(photos, masks, mesh)
         people = [codes, codes.roll(1, 0), codes.roll(5, 0)]
-        drawn = [composite(photos, self.paint(self.average, photos, masks, mesh, code), masks) for code in people]
+        drawn = [composite(photos, draw_in_square(self.average, photos, masks, mesh, code), masks) for code in people]
         return tile([photos, inputs[:, :3] + inputs[:, 4:].amax(1, keepdim=True), *drawn])
-
-
-def _box(square: Tensor) -> Tensor:
-    return square[..., TOP : TOP + BOX, LEFT : LEFT + BOX]
 
 
 def _within(difference: Tensor, masks: Tensor) -> Tensor:

@@ -17,11 +17,11 @@ from anonface.faces import align, parse
 from anonface.faces.analysis import AnalysisNetworks, FaceAnalysis
 from anonface.faces.blend import soften
 from anonface.faces.detect import build_detector
+from anonface.faces.surroundings import SIDE
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import levels, photograph, relit, row_generator
 
 RENDER_SIDE = 256  # px at which faces are drawn and parsed
-SIDE = 160  # px of the aligned squares that are kept
 TRUNCATION = 0.8  # of drawn photos: share of a style's way from the mean
 SHARD = 100  # rows a file
 MEAN_OF = 4096  # styles whose mean truncation goes towards

@@ -8,13 +8,14 @@ from PIL import Image
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.errors import WeightsError
 from anonface.faces.analysis import load_analysis_networks
+from anonface.faces.surroundings import SIDE
 from anonface.models.discriminator import PatchDiscriminator
 from anonface.models.inpainter import Inpainter, InpainterParams
 from anonface.models.mobile_stylegan import MobileStyleGAN
 from anonface.training import inpainter, portraits
 from anonface.training.inpainter import InpainterObjective, InpainterTeachers
 from anonface.training.loop import step_generator
-from anonface.training.portraits import SIDE, PortraitNetworks, draw_shard, load_shards, photo_files
+from anonface.training.portraits import PortraitNetworks, draw_shard, load_shards, photo_files
 from anonface.training.run import Request, _features, _inpainter
 
 ROWS = 3

@@ -1,0 +1,88 @@
+"""The inpainting renderer: the photo without its face, and the code of a target identity, give a new face in one pass.
+
+draw      the hidden code names a target identity that the generator can draw; the inpainter draws it into the photo
+redraw    the inpainter draws the recovered code into the finished photo
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anonface import weights
+from anonface.backends.base import Margin
+from anonface.backends.generator import load_generator
+from anonface.backends.ifadit.target_identity import TargetParams, likeliest_styles
+from anonface.backends.parts import Finished
+from anonface.crypto.keys import FaceKey
+from anonface.faces.analysis import FaceAnalysis, load_analysis_networks, mesh_in_crop
+from anonface.faces.augmentation import shrink
+from anonface.faces.colour_transfer import match_tones
+from anonface.faces.surroundings import SIDE, draw_in_square
+from anonface.models.identity import KEPT
+from anonface.models.inpainter import Inpainter
+from anonface.models.latent_attributes import LatentAttributes
+from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
+
+LOOKED_AT = 256  # px at which the photo is analysed and target identities are drawn
+TARGET = TargetParams(styles=4096, likely=256, tried=1)
+
+
+class InpaintingRenderer:
+    """The renderer; see ``backends.parts.Renderer``.
+
+    Args:
+        inpainter: trained, frozen, on the device.
+        mapping: StyleGAN's mapping network, by which codes become styles.
+    """
+
+    resolutions: tuple[int, ...] = (256, 512, 1024)
+    margin: Margin = "everywhere"
+    matches_light = True
+    residual_size = 0
+
+    def __init__(self, inpainter: Inpainter, mapping: MappingNetwork, device: torch.device | str = "cpu") -> None:
+        self.device, self.inpainter, self.mapping = torch.device(device), inpainter, mapping
+        self.analysis, self.generator = load_analysis_networks(self.device), load_generator(self.device)
+        self.regressor = LatentAttributes()
+        weights.load(self.regressor, "census")
+        self.regressor.requires_grad_(False).eval().to(self.device)
+
+    def draw(self, face: Tensor, mask: Tensor, hidden: Tensor, key: FaceKey) -> Tensor:
+        return self._drawn(face, mask, self.target(hidden, face))
+
+    def residual(self, finished: Finished, face: Tensor, original: Tensor, code: Tensor) -> None:
+        return None
+
+    def redraw(self, finished: Finished, code: Tensor, residual: Tensor | None, legible: bool = True) -> Tensor:
+        return self._drawn(self._plain(finished), finished.mask, code)
+
+    def wrong_key_face(self, finished: Finished, code: Tensor) -> Tensor:
+        plain = self._plain(finished)
+        return self._drawn(plain, finished.mask, self.target(code, plain))
+
+    @torch.inference_mode()
+    def target(self, hidden: Tensor, face: Tensor) -> Tensor:
+        """The code [1, d] of a drawn person of the photo's apparent sex, age and skin tone, whom a hidden code names.
+
+        Its kept coordinates are the hidden code's.
+        """
+        analysis = FaceAnalysis(shrink(face, LOOKED_AT), self.analysis)
+        style = likeliest_styles(hidden, analysis, self.regressor, self.mapping, TARGET)
+        person = self.generator.synthesize(style[:, None].expand(-1, MobileStyleGAN.TIED, -1), LOOKED_AT)
+        code, kept = self.analysis.encoder(person), hidden[:, :KEPT].to(person)
+        rest = (1 - kept.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
+        return torch.cat([kept, rest * F.normalize(code[:, KEPT:], dim=1)], 1)
+
+    @torch.inference_mode()
+    def _drawn(self, face: Tensor, mask: Tensor, code: Tensor) -> Tensor:
+        """The face of a code in the photo's light, [1, 3, R, R] on the CPU."""
+        small, cover = (F.interpolate(x, (SIDE, SIDE), mode="area") for x in (face, mask))
+        mesh = mesh_in_crop(self.analysis.landmarks, face)
+        square = draw_in_square(self.inpainter, small, cover, mesh, code.float().to(face))
+        render = F.interpolate(square, face.shape[-2:], mode="bicubic", align_corners=False)
+        return match_tones(render, face, mask).clamp(-1, 1).cpu()
+
+    def _plain(self, finished: Finished) -> Tensor:
+        return F.interpolate(finished.plain, finished.face.shape[-2:], mode="bicubic", align_corners=False)

@@ -1,0 +1,74 @@
+"""The inpainting backend, with an untrained network: what its parts promise, not how its faces look."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+from anonface.backends.generator import load_generator, load_mapping
+from anonface.backends.inpaint import backend as module
+from anonface.backends.inpaint.backend import FILE, Inpaint
+from anonface.backends.parts import Finished
+from anonface.backends.registry import build
+from anonface.crypto.keys import CONSISTENT_SALT, Key
+from anonface.errors import UsageError, WeightsError
+from anonface.models.identity import KEPT
+from anonface.models.inpainter import Inpainter, InpainterParams
+from anonface.training.data import draw_latents
+
+SMALL = InpainterParams(widths=(8, 8, 16, 16))
+KEY, OTHER = (Key(bytes(range(31)) + bytes([last])).face(CONSISTENT_SALT, "inpaint", 0) for last in (1, 2))
+
+
+@pytest.fixture(scope="module")
+def backend():
+    torch.manual_seed(4)
+    return Inpaint(Inpainter(SMALL), "none")
+
+
+@pytest.fixture(scope="module")
+def face():
+    with torch.inference_mode():
+        w = draw_latents(load_mapping(), 1, torch.Generator().manual_seed(21), mix=0.0)
+        drawn = F.avg_pool2d(load_generator().synthesize(w, 512), 2).clamp(-1, 1)
+    return ((drawn + 1) * 127.5).round() / 127.5 - 1
+
+
+@pytest.fixture(scope="module")
+def mask(face):
+    y, x = (torch.linspace(-1, 1, face.shape[-1]) for _ in range(2))
+    return (((x[None] / 0.45) ** 2 + ((y[:, None] - 0.12) / 0.55) ** 2) < 1).float()[None, None]
+
+
+def test_a_target_identity_keeps_what_no_key_changes_and_follows_the_rest(backend, face):
+    code = backend.identity.embed(face)
+    targets = [backend.renderer.target(backend.identity.hide(code, key), face) for key in (KEY, OTHER)]
+    for target in targets:
+        assert target.norm() == pytest.approx(1, abs=1e-4)
+        assert torch.allclose(target[:, :KEPT].double(), code[:, :KEPT], atol=1e-6)
+    assert F.cosine_similarity(*(target[:, KEPT:] for target in targets)) < 0.8
+    again = backend.renderer.target(backend.identity.hide(code, KEY), face)
+    assert torch.equal(again, targets[0])
+
+
+def test_redrawing_repeats_and_depends_on_the_code(backend, face, mask):
+    finished = Finished(face, backend.watermark.plain(face), mask)
+    code, other = backend.identity.embed(face), backend.identity.hide(backend.identity.embed(face), OTHER)
+    drawn = backend.renderer.redraw(finished, code, None)
+    assert torch.equal(drawn, backend.renderer.redraw(finished, code, None))
+    assert not torch.equal(drawn, backend.renderer.redraw(finished, other.float(), None))
+
+
+def test_weights_come_from_a_named_folder(backend, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "Inpainter", lambda: Inpainter(SMALL))
+    with pytest.raises(WeightsError, match="not shipped"):
+        build("inpaint", torch.device("cpu"))
+    with pytest.raises(WeightsError, match="there is no"):
+        build("inpaint", torch.device("cpu"), {"model": str(tmp_path)})
+    with pytest.raises(UsageError, match="no setting"):
+        build("inpaint", torch.device("cpu"), {"refine": 3})
+    state = {name: value.half() for name, value in backend.renderer.inpainter.state_dict().items()}
+    save_file(state, str(tmp_path / FILE))
+    loaded = build("inpaint", torch.device("cpu"), {"model": str(tmp_path)})
+    assert loaded.digest() != backend.digest()
+    assert torch.allclose(loaded.renderer.inpainter.paint.weight, backend.renderer.inpainter.paint.weight, atol=1e-3)
