@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from anonface.faces.align import EYES, OVAL
 from anonface.models.inpainter import INPUTS, LINES
 
-SIDE = 160  # px of the aligned square in which it draws
-TOP, LEFT, BOX = 20, 16, 128  # of these: what it sees and draws, all of a face
+TOP, LEFT, BOX = 1 / 8, 1 / 10, 4 / 5  # of the aligned square: what an inpainter sees and draws, all of a face
 CELLS = 10  # along the square's side, a face's width is about six: no features pass
 GROWN = 1 / 64  # of the side: by how much the hole is wider than the mask
 SHIFT = 4  # bits of a pixel's fraction, for OpenCV
@@ -46,16 +45,26 @@ def inpainter_inputs(pictures: Tensor, masks: Tensor, mesh: Tensor) -> Tensor:
 
 
 def draw_in_square(inpainter: nn.Module, pictures: Tensor, masks: Tensor, mesh: Tensor, codes: Tensor) -> Tensor:
-    """Aligned squares [B, 3, SIDE, SIDE] with what an inpainter draws in their boxes; arguments as above."""
+    """Aligned squares [B, 3, S, S] with what an inpainter draws in their boxes; arguments as above.
+
+    S is :func:`square_of` the inpainter's side.
+    """
     box = inpainter(boxed(inpainter_inputs(pictures, masks, mesh)), codes)
-    rest = (LEFT, SIDE - LEFT - BOX, TOP, SIDE - TOP - BOX)
+    side, top, left = pictures.shape[-1], round(TOP * pictures.shape[-1]), round(LEFT * pictures.shape[-1])
+    rest = (left, side - left - box.shape[-1], top, side - top - box.shape[-1])
     inside = F.pad(torch.ones_like(box[:, :1]), rest)
     return F.pad(box, rest) + pictures * (1 - inside)
 
 
 def boxed(square: Tensor) -> Tensor:
-    """The box of squares [B, C, SIDE, SIDE]."""
-    return square[..., TOP : TOP + BOX, LEFT : LEFT + BOX]
+    """The box of squares [B, C, S, S]."""
+    top, left, side = (round(share * square.shape[-1]) for share in (TOP, LEFT, BOX))
+    return square[..., top : top + side, left : left + side]
+
+
+def square_of(side: int) -> int:
+    """The side in px of the aligned square whose box has that side."""
+    return round(side / BOX)
 
 
 def coarse_colours(pictures: Tensor, masks: Tensor) -> Tensor:

@@ -89,16 +89,21 @@ class Discriminator(nn.Module):
 
 
 class PatchDiscriminator(nn.Module):
-    """Pictures [B, 3, S, S] -> logits [B, 1, S / 16, S / 16], high where a patch looks like a photograph."""
+    """Pictures [B, 3, S, S] -> logits [B, 1, S / 8 / patch, ...], high where a region looks like a photograph.
 
-    def __init__(self, widths: tuple[int, ...] = (48, 96, 160, 224)) -> None:
+    Args:
+        patch: side in px of the patches that its convolutions see as one place.
+    """
+
+    def __init__(self, widths: tuple[int, ...] = (48, 96, 160, 224), patch: int = 2) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(12, widths[0], 3, padding=1)
+        self.patch = patch
+        self.stem = nn.Conv2d(3 * patch**2, widths[0], 3, padding=1)
         self.down = nn.ModuleList(nn.Conv2d(a, b, 4, 2, 1) for a, b in pairwise(widths))
         self.judge = nn.Conv2d(widths[-1], 1, 3, padding=1)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        x = self.stem(F.pixel_unshuffle(pictures, 2).contiguous(memory_format=torch.channels_last))
+        x = self.stem(F.pixel_unshuffle(pictures, self.patch).contiguous(memory_format=torch.channels_last))
         for down in self.down:
             x = down(F.leaky_relu(x, 0.2))
         return self.judge(F.leaky_relu(x, 0.2))

@@ -20,7 +20,7 @@ from anonface.faces.align import EYES, LIPS
 from anonface.faces.analysis import LandmarkNetwork, mesh_in_crop
 from anonface.faces.blend import composite
 from anonface.faces.recognizer import Recognizer, frames
-from anonface.faces.surroundings import BOX, LEFT, SIDE, TOP, boxed, draw_in_square, inpainter_inputs
+from anonface.faces.surroundings import boxed, draw_in_square, inpainter_inputs, square_of
 from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.discriminator import PatchDiscriminator
 from anonface.models.identity import IdentityEncoder
@@ -35,6 +35,7 @@ SWAPPED = 4  # every so many rows get another person's code
 AGE = 15.0  # years that count as much as a logit of 2 of sex when another person is looked for
 CANDIDATES = 16  # rows of which the other person is the most alike by sex and age
 R1_EVERY = 16  # steps
+PART = 128  # px
 KEPT_OUT = 100  # rows that are never learned from, for sheets and measurements
 
 
@@ -81,6 +82,7 @@ class InpainterObjective(Objective):
         self.inpainter, self.discriminator, self.teachers = inpainter, discriminator, teachers
         self.average = copy.deepcopy(inpainter).requires_grad_(False)
         self.shards, self.batch, self.device = shards, batch, device
+        self.side = square_of(inpainter.params.side)
         self.weights = weights or InpainterLosses()
         self._read: dict[Path, Portraits] = {}
         self.rows = load_shards(shards, self._read)
@@ -112,7 +114,8 @@ class InpainterObjective(Objective):
         penalty = w.penalty * R1_EVERY if step % R1_EVERY == 0 else 0.0
         game = adversarial_losses(self.discriminator, self._judged(photos, rng), self._judged(shown, rng), penalty)
         swapped = shown[~own].clamp(-1, 1)
-        pairs = zip(t.features(boxed(drawn[own])), t.features(boxed(photos[own])), strict=True)
+        one, other_one = self._part(boxed(torch.cat([drawn[own], photos[own]])), rng).chunk(2)
+        pairs = zip(t.features(one), t.features(other_one), strict=True)
         features = torch.stack([(a - b).abs().mean() / (b.abs().mean() + 1e-3) for a, b in pairs]).mean()
         seen = t.recognizer(shown, where)
         return {
@@ -138,15 +141,14 @@ class InpainterObjective(Objective):
     def _augmented(self, index: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Photos, masks and landmarks, mirrored, moved and relit."""
         n = len(index)
-        photos = self.rows.photos[index].to(self.device).float() / 127.5 - 1
-        masks = self.rows.masks[index].to(self.device).float() / 255
+        photos, masks = self._rows(index)
         flip = torch.where(torch.rand(n, generator=rng) < 0.5, -1.0, 1.0)
         turn, grow = torch.randn(n, generator=rng) * 0.04, 1 + torch.randn(n, generator=rng) * 0.03
         shift = torch.randn(n, 2, generator=rng) * 0.02
         cos, sin = grow * torch.cos(turn), grow * torch.sin(turn)
         linear = torch.stack([torch.stack([flip * cos, -sin], 1), torch.stack([flip * sin, cos], 1)], 1)
         moves = torch.cat([linear, shift[:, :, None]], 2).to(photos)
-        grid = F.affine_grid(moves, [n, 1, SIDE, SIDE], align_corners=False)
+        grid = F.affine_grid(moves, [n, 1, self.side, self.side], align_corners=False)
         moved = F.grid_sample(torch.cat([photos, masks], 1), grid, padding_mode="reflection", align_corners=False)
         gamma = (1 + 0.25 * torch.randn(n, 1, 1, 1, generator=rng)).clamp(0.6, 1.6).to(photos)
         cast = (1 + 0.05 * torch.randn(n, 3, 1, 1, generator=rng)).to(photos)
@@ -158,11 +160,25 @@ class InpainterObjective(Objective):
             mesh = mesh_in_crop(self.teachers.landmarks, photos)
         return photos, moved[:, 3:], mesh
 
+    def _rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Photos and masks of some rows, at the inpainter's size."""
+        size = (self.side, self.side)
+        photos, masks = (told[index].to(self.device).float() for told in (self.rows.photos, self.rows.masks))
+        if photos.shape[-2:] != size:
+            photos, masks = (F.interpolate(x, size, mode="bilinear", antialias=True) for x in (photos, masks))
+        return photos / 127.5 - 1, masks / 255
+
+    def _part(self, boxes: Tensor, rng: torch.Generator) -> Tensor:
+        """A part of boxes, PART px a side: features of more would cost more than all else."""
+        top, left = (int(torch.randint(boxes.shape[-1] - PART + 1, (), generator=rng)) for _ in range(2))
+        return boxes[..., top : top + PART, left : left + PART]
+
     def _judged(self, pictures: Tensor, rng: torch.Generator) -> Tensor:
         """What the discriminator sees: the box, a little shifted, in other colours (Zhao et al. 2020)."""
         n = len(pictures)
-        dy, dx = (int(torch.randint(-6, 7, (), generator=rng)) for _ in range(2))
-        box = pictures[..., TOP + dy : TOP + dy + BOX, LEFT + dx : LEFT + dx + BOX]
+        reach = self.side // 26
+        shift = [int(torch.randint(-reach, reach + 1, (), generator=rng)) for _ in range(2)]
+        box = boxed(pictures.roll(shift, (2, 3)))
         light = (0.2 * torch.randn(n, 1, 1, 1, generator=rng)).to(box)
         hue = (1 + 0.3 * torch.randn(n, 1, 1, 1, generator=rng)).to(box)
         contrast = (1 + 0.2 * torch.randn(n, 1, 1, 1, generator=rng)).to(box)
@@ -178,8 +194,7 @@ class InpainterObjective(Objective):
     def sheet(self) -> NDArray:
         """Held-out photos, what is seen of them, and three people in each: its own, and those of the next rows."""
         show = torch.arange(12)
-        photos = self.rows.photos[show].to(self.device).float() / 127.5 - 1
-        masks = self.rows.masks[show].to(self.device).float() / 255
+        photos, masks = self._rows(show)
         codes, mesh = self.rows.codes[show].to(self.device).float(), mesh_in_crop(self.teachers.landmarks, photos)
         inputs = inpainter_inputs(photos, masks, mesh)
         people = [codes, codes.roll(1, 0), codes.roll(5, 0)]

@@ -17,11 +17,11 @@ from anonface.faces import align, parse
 from anonface.faces.analysis import AnalysisNetworks, FaceAnalysis
 from anonface.faces.blend import soften
 from anonface.faces.detect import build_detector
-from anonface.faces.surroundings import SIDE
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import levels, photograph, relit, row_generator
 
-RENDER_SIDE = 256  # px at which faces are drawn and parsed
+RENDER_SIDE = 256  # px at which faces are drawn, parsed and recognized
+SIDE = 320  # px of the squares that are kept
 TRUNCATION = 0.8  # of drawn photos: share of a style's way from the mean
 SHARD = 100  # rows a file
 MEAN_OF = 4096  # styles whose mean truncation goes towards
@@ -94,18 +94,17 @@ def load_shards(folder: Path, known: dict[Path, Portraits]) -> Portraits:
 
 
 @torch.no_grad()
-def _row(networks: AnalysisNetworks, photo: Tensor) -> dict[str, Tensor]:
-    """One row of a photo [1, 3, RENDER_SIDE, RENDER_SIDE]."""
-    photo = levels(photo).float() / 127.5 - 1
+def _row(networks: AnalysisNetworks, square: Tensor) -> dict[str, Tensor]:
+    """One row of an aligned square [1, 3, SIDE, SIDE]."""
+    photo = levels(F.interpolate(square, (RENDER_SIDE, RENDER_SIDE), mode="area")).float() / 127.5 - 1
     crop = levels(photo)[0].permute(1, 2, 0).contiguous().numpy()
     analysis = FaceAnalysis(photo, networks)
     points = analysis.mesh[0].double().numpy() * RENDER_SIDE
     face = parse.face_mask(crop, points, RENDER_SIDE)
     mask = torch.from_numpy(soften(parse.with_margin(face, crop, points)))[None, None]
-    small = levels(F.interpolate(torch.cat([photo, mask * 2 - 1], 1), (SIDE, SIDE), mode="area"))[0]
     return {
-        "photos": small[:3],
-        "masks": small[3:],
+        "photos": levels(square)[0],
+        "masks": levels(F.interpolate(mask * 2 - 1, (SIDE, SIDE), mode="bilinear"))[0],
         "codes": analysis.code[0].half(),
         "known": analysis.known[0].half(),
         "seems": analysis.seems.half(),
@@ -118,7 +117,8 @@ def _drawn(networks: PortraitNetworks, rng: torch.Generator) -> Tensor:
     styles = networks.mapping(torch.randn(1, 512, generator=rng))
     mean = networks.mapping(torch.randn(MEAN_OF, 512, generator=torch.Generator().manual_seed(0))).mean(0)
     latents = torch.lerp(mean, styles, TRUNCATION)[:, None].expand(-1, MobileStyleGAN.TIED, -1)
-    photo = relit(networks.generator.synthesize(latents, RENDER_SIDE).clamp(-1, 1), rng)
+    drawn = F.interpolate(networks.generator.synthesize(latents, 2 * RENDER_SIDE), (SIDE, SIDE), mode="area")
+    photo = relit(drawn.clamp(-1, 1), rng)
     return photograph(photo, rng, covered=COVERED) if torch.rand((), generator=rng) < 0.5 else photo
 
 
@@ -128,6 +128,6 @@ def _aligned(file: Path) -> Tensor:
     if faces := build_detector("yunet").detect(pixels):
         face = max(faces, key=lambda one: one.box[2] * one.box[3])
         quad = align.ffhq_quad(align.mesh468(pixels, face))
-        pixels = align.crop(pixels, quad, RENDER_SIDE)
+        pixels = align.crop(pixels, quad, SIDE)
     whole = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 127.5 - 1
-    return F.interpolate(whole, (RENDER_SIDE, RENDER_SIDE), mode="bilinear", antialias=True).clamp(-1, 1)
+    return F.interpolate(whole, (SIDE, SIDE), mode="bilinear", antialias=True).clamp(-1, 1)

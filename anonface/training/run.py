@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,7 +35,7 @@ from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
 from anonface.models.identity_flow import SecureIdentityFlow
-from anonface.models.inpainter import Inpainter
+from anonface.models.inpainter import Inpainter, averaging, enlarged
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_attributes import WIDTHS, LatentAttributes, columns
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
@@ -283,8 +284,10 @@ def _draw_portraits(request: Request, progress: Progress) -> dict[str, float]:
     return {"rows": float(shards * SHARD)}
 
 
-def _inpainter(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    batch, steps = _pace(INPAINTER, request.device)
+def _inpainter(
+    request: Request, progress: Progress, name: str = "inpainter", fine: bool = False, rate: float = 4e-4
+) -> tuple[Objective, LoopSettings]:
+    batch, steps = _pace(name, request.device)
     shards = request.folder / PORTRAITS
     if len(list(shards.glob("*.safetensors"))) < 2:
         raise WeightsError(f"{shards} has no training data", f"run `anonface train {PORTRAITS}` there first")
@@ -292,9 +295,25 @@ def _inpainter(request: Request, progress: Progress) -> tuple[Objective, LoopSet
     teachers = InpainterTeachers(_encoder(), recognizer.eval(), landmarks, _features())
     for module in vars(teachers).values():
         module.requires_grad_(False).to(request.device)
-    networks = Inpainter().to(request.device), PatchDiscriminator().to(request.device)
+    inpainter, judge = _inpainter_and_discriminator(request, fine)
+    networks = inpainter.to(request.device), judge.to(request.device)
     objective = InpainterObjective(*networks, teachers, shards, batch, device=request.device)
-    return objective, replace(request.settings(INPAINTER, steps, 4e-4), betas=(0.5, 0.99))
+    return objective, replace(request.settings(name, steps, rate), betas=(0.5, 0.99))
+
+
+def _inpainter_and_discriminator(request: Request, fine: bool) -> tuple[Inpainter, PatchDiscriminator]:
+    """New ones; fine ones begin with the run's at half their side."""
+    inpainter, discriminator = Inpainter(), PatchDiscriminator()
+    if not fine:
+        return inpainter, discriminator
+    file = request.folder / INPAINTER / "state.pt"
+    if not file.is_file():
+        raise WeightsError(f"there is no {file}", f"run `anonface train {INPAINTER}` there first")
+    modules = torch.load(file, map_location="cpu", weights_only=True)["modules"]
+    inpainter.load_state_dict(modules["average"])
+    state, larger = modules["discriminator"], PatchDiscriminator(patch=2 * discriminator.patch)
+    larger.load_state_dict({**state, "stem.weight": averaging(state["stem.weight"], discriminator.patch)})
+    return enlarged(inpainter), larger
 
 
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -479,6 +498,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "dbaf": _editing("dbaf"),
     "hford": _editing("hford"),
     "inpainter": _inpainter,
+    "inpainter-fine": partial(_inpainter, name="inpainter-fine", fine=True, rate=2e-4),
 }
 # Recipes that can run on a GPU: (faces per step, steps) on a CPU and on a GPU.
 PACES = {
@@ -489,6 +509,7 @@ PACES = {
     "dbaf": ((4, 1_200), (16, 60_000)),
     "hford": ((4, 1_200), (16, 60_000)),
     "inpainter": ((8, 75_000), (64, 60_000)),
+    "inpainter-fine": ((8, 75_000), (32, 60_000)),
 }
 CENSUS, ETHNICITY, INPAINTER, PORTRAITS = "census", "ethnicity", "inpainter", "portraits"
 ON_ONE_THREAD = {"flow", "ethnicity"}  # so that files do not depend on the number of threads

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from anonface.models.discriminator import PatchDiscriminator
-from anonface.models.inpainter import INPUTS, Inpainter, InpainterParams
+from anonface.models.inpainter import INPUTS, Inpainter, InpainterParams, enlarged
 
 SMALL = InpainterParams(side=32, widths=(8, 8, 16, 16), code=12, hidden=16)
 
@@ -40,9 +40,18 @@ def test_another_code_changes_the_picture_and_so_does_another_photo(inpainter):
 
 
 def test_a_side_that_cannot_be_halved_is_refused():
-    with pytest.raises(ValueError, match="36"):
-        InpainterParams(side=36, widths=(8, 8, 16, 16))
+    with pytest.raises(ValueError, match="24"):
+        InpainterParams(side=24, widths=(8, 8, 16, 16))
 
 
 def test_the_discriminator_judges_patches():
     assert PatchDiscriminator((8, 8, 16, 16))(pictures(2)[:, :3]).shape == (2, 1, 2, 2)
+
+
+@torch.no_grad()
+def test_an_enlarged_one_draws_the_same_at_twice_the_side(inpainter):
+    larger = enlarged(inpainter)
+    assert larger.params.side == 64 and larger.params.patch == 4
+    wide = torch.rand(2, INPUTS, 64, 64, generator=torch.Generator().manual_seed(6))
+    small = inpainter(F.avg_pool2d(wide, 2), codes(2))
+    assert torch.allclose(larger(wide, codes(2)), F.interpolate(small, scale_factor=2), atol=1e-4)

@@ -8,15 +8,14 @@ from PIL import Image
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.errors import WeightsError
 from anonface.faces.analysis import load_analysis_networks
-from anonface.faces.surroundings import SIDE
 from anonface.models.discriminator import PatchDiscriminator
 from anonface.models.inpainter import Inpainter, InpainterParams
 from anonface.models.mobile_stylegan import MobileStyleGAN
 from anonface.training import inpainter, portraits
 from anonface.training.inpainter import InpainterObjective, InpainterTeachers
 from anonface.training.loop import step_generator
-from anonface.training.portraits import PortraitNetworks, draw_shard, load_shards, photo_files
-from anonface.training.run import Request, _features, _inpainter
+from anonface.training.portraits import SIDE, PortraitNetworks, draw_shard, load_shards, photo_files
+from anonface.training.run import Request, _features, _inpainter, _inpainter_and_discriminator
 
 ROWS = 3
 
@@ -71,6 +70,21 @@ def test_steps_have_gradients_and_repeat(shards, networks, monkeypatch):
     assert all(parameter.grad is not None for module in pair for parameter in module.parameters())
     again = objective.losses(step_generator(1, 0), 0)
     assert all(torch.allclose(again[name], value, atol=1e-4) for name, value in losses.items())
+
+
+def test_the_fine_one_begins_with_the_other(tmp_path):
+    with pytest.raises(WeightsError, match="there is no"):
+        _inpainter_and_discriminator(Request(tmp_path), fine=True)
+    torch.manual_seed(2)
+    small, judge = _inpainter_and_discriminator(Request(tmp_path), fine=False)
+    (tmp_path / "inpainter").mkdir()
+    modules = {"inpainter": {}, "average": small.state_dict(), "discriminator": judge.state_dict()}
+    torch.save({"modules": modules}, tmp_path / "inpainter" / "state.pt")
+    fine, larger = _inpainter_and_discriminator(Request(tmp_path), fine=True)
+    assert fine.params.side == 2 * small.params.side
+    wide = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        assert torch.allclose(larger(wide), judge(torch.nn.functional.avg_pool2d(wide, 2)), atol=1e-5)
 
 
 def test_no_training_data_is_an_error_that_names_the_recipe(tmp_path):
