@@ -300,8 +300,11 @@ class Recovering:
             picture, original = (read_photo(file, self.max_pixels, called) for file in (data, bytes(contents.data)))
         except AnonfaceError:
             return ("it is unknown whether the original belongs to this picture: one of them cannot be read",)
-        if sealing.resembles(header, original.pixels, picture.pixels):
+        alike = sealing.resembles(header, original.pixels, picture.pixels)
+        if alike:
             return ("the picture was saved again since it was written; the original is taken from the record",)
+        if alike is None:
+            return ("it is unknown whether the original belongs to this picture: faces fill it, and it has changed",)
         raise ContainerError(
             f"{str(sidecar)!r} belongs to another photo than {called!r}",
             f"to recover its original anyway, recover {str(sidecar)!r} with itself as --sidecar",
@@ -339,7 +342,7 @@ class Recovering:
         if self._tier(opened) == "file":
             target = self._original_target(opened, target)
             return [(target, treated.result.original)]  # type: ignore[attr-defined]
-        if treated.verified == "no" and self.original_suffix:
+        if treated.verified == "no" and (self.original_suffix or target.exists()):
             target = self._checked(_decoy_name(target), opened)
         return [(target, _encoded(target, opened.decoded, treated.result.pixels, self.quality))]
 

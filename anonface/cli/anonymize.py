@@ -156,6 +156,8 @@ def anonymize(
         from anonface.batch.run import Rules
 
         rules = Rules(overwrite, skip_existing, no_face == "skip")
+        if keep_faces:
+            say("anonface: note: a dry run does not look for the people of --keep-faces, who would stay")
         chosen = chosen_faces(faces)
         return run_dry(ctx.obj, jobs, rules, detector, boxes, chosen, no_face == "copy", max_pixels)
     options = {

@@ -96,13 +96,23 @@ def _differences(terms: Terms, settings: dict[str, Any], secret: Secret | None, 
         defaults: of all options; an earlier version has not recorded options that it did not have.
     """
     found = []
-    if secret and terms.mark and not secret.made(terms.mark, bytes.fromhex(terms.run), kdf_of(terms)):
+    if secret and not _is_ours(terms, secret):
         found.append("another key")
     for name in sorted({*settings, *terms.settings}):
         then, now = (_setting(values.get(name, defaults.get(name))) for values in (terms.settings, settings))
         if then != now:
             found.append(f"--{name.replace('_', '-')} {then}, not {now}")
     return found
+
+
+def _is_ours(terms: Terms, secret: Secret) -> bool:
+    """Whether a run was under this key, and stretched a passphrase as much as a new one does: its costs are used again,
+    and whoever can write a journal could lower them."""
+    from anonface.crypto.keys import Argon2
+
+    kdf, usual = kdf_of(terms), Argon2.fresh()
+    weak = kdf and (kdf.memory_kib < usual.memory_kib or kdf.iterations < usual.iterations)
+    return bool(terms.mark) and not weak and secret.made(terms.mark, bytes.fromhex(terms.run), kdf)
 
 
 def _setting(value: Any) -> str:

@@ -52,7 +52,7 @@ UPRIGHT_BONUS = 0.01  # so that a face is turned for a reason only
 STEP = 45  # degrees between two such looks
 CLEAR = 0.91  # what a closer look scores so needs no further one
 BEYOND = 0.25  # of a box: so far beyond the photo its centre may lie; a closer look moves it
-LINES = 7  # px, wider than the lines that are wiped out, in the whole photo at LEAST[0]
+BRUSHES = (7, 7), (17, 1), (1, 17)  # px across and down: wider than lines to be wiped out, in the photo at LEAST[0]
 MARGIN = 80  # px around the photo at each scale: room for faces cut by its border
 
 
@@ -162,18 +162,29 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
 
 
 def _behind_lines(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[Face]]) -> list[Face]:
-    """Further faces that a detector sees once thin dark or light lines are wiped out: a fence, a net, crossed bars."""
+    """Further faces that a detector sees once dark or light lines are wiped out: a fence, a net, bars, blinds."""
     height, width = rgb.shape[:2]
     scale = min(1.0, LEAST[0] / max(height, width))
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    small, brush = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.ones((LINES, LINES), np.uint8)
+    small, faces = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), []
+    for across, down in BRUSHES:
+        brush, steps = np.ones((down, across), np.uint8), (cv2.MORPH_CLOSE, cv2.MORPH_OPEN)
+        for first, then in (steps, steps[::-1]):
+            wiped = cv2.morphologyEx(small, first, brush)
+            wiped = cv2.morphologyEx(wiped, then, brush) if across == down else wiped  # crossed lines of both kinds
+            faces += _without(np.asarray(wiped, np.uint8), size, scale, known, look)
+    return faces
+
+
+def _without(
+    wiped: Pixels, size: tuple[int, int], scale: float, known: list[Face], look: Callable[[Pixels], list[Face]]
+) -> list[Face]:
+    """Further faces in a photo from which lines were wiped out."""
     faces = []
-    for first, then in ((cv2.MORPH_CLOSE, cv2.MORPH_OPEN), (cv2.MORPH_OPEN, cv2.MORPH_CLOSE)):
-        wiped = np.asarray(cv2.morphologyEx(cv2.morphologyEx(small, first, brush), then, brush), np.uint8)
-        for seen in look(_part(wiped, -MARGIN, size[1] + MARGIN, -MARGIN, size[0] + MARGIN)):
-            face = _placed(seen, np.array([-MARGIN, -MARGIN]), 1 / scale)
-            if face.score >= TURNED_SURE and all(share_of_smaller(face, other) < OVERLAP for other in known):
-                faces.append(face)
+    for seen in look(_part(wiped, -MARGIN, size[1] + MARGIN, -MARGIN, size[0] + MARGIN)):
+        face = _placed(seen, np.array([-MARGIN, -MARGIN]), 1 / scale)
+        if face.score >= TURNED_SURE and all(share_of_smaller(face, other) < OVERLAP for other in known):
+            faces.append(face)
     return faces
 
 

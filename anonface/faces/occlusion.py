@@ -22,7 +22,7 @@ from anonface.faces.align import BROWS, EYES, LIPS, NOSE
 from anonface.faces.analysis import FaceAnalysis
 from anonface.faces.augmentation import luma, shrink
 from anonface.faces.colour_transfer import match_tones
-from anonface.faces.shape_warp import AMOUNT, warp_shape
+from anonface.faces.shape_warp import AMOUNT, keyed_amounts, warp_shape
 from anonface.models.face_parser import BROW, FACE, SKIN, like_odds, new_glasses, new_hair_odds
 
 REACH = 5  # px by which the kept region is dilated
@@ -42,7 +42,7 @@ def place_render(
     """A render as it is shown in the photo: warped under its key, with the photo's skin kept. Without a key it is a
     wrong-key face, beside which features may stay. Arguments as of :func:`keep_photo_skin` and :func:`warp_shape`."""
     if key is not None:
-        render = warp_shape(render, analysis.mesh, key, amount)
+        render = warp_shape(render, analysis.mesh, keyed_amounts(key, analysis.code), amount)
     return keep_photo_skin(render, face, mask, analysis, features=key is None).clamp(-1, 1).cpu()
 
 

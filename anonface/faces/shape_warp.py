@@ -1,12 +1,13 @@
-"""Shape warp: features of a new face, moved by amounts that depend on its key.
+"""Shape warp: features of a new face, moved by amounts that depend on its key and on the person.
 
 A new face is fitted to the photo's landmarks, so under every key its features would lie where the original's do.
-Therefore the render is warped a little, smoothly. Each *way* moves some features and their surroundings, by an amount
-of the key's own.
+Therefore the render is warped a little, smoothly. Each *way* moves some features and their surroundings. Amounts of the
+key alone would tie different people's photos to one key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from anonface.crypto.keys import FaceKey
 from anonface.faces.align import BROWS, CHEEK_LEFT, CHEEK_RIGHT, CHIN, EYES, LIPS, MOUTH_LEFT, MOUTH_RIGHT, NOSE_TIP
+from anonface.models.identity import KEPT
 
 AMOUNT, MOST = 0.03, 1.5  # usual deviation of a feature's moves in distances of the eyes; how many are the most
 GRID = 128  # cells along the side on which moves are found
@@ -52,8 +54,15 @@ WAYS: tuple[tuple[Move, ...], ...] = (
 )
 
 
-def warp_shape(render: Tensor, mesh: Tensor, key: FaceKey, amount: float = AMOUNT) -> Tensor:
-    """A face warped under its key.
+def keyed_amounts(key: FaceKey, code: Tensor) -> list[float]:
+    """How far a face moves in each way, of about unit variance: a keyed projection of an identity code [1, d]."""
+    person = F.normalize(code[0, KEPT:].detach().cpu().double(), dim=0)
+    rows = torch.from_numpy(key.normal("shape", len(WAYS) * len(person)).reshape(len(WAYS), -1))
+    return [float(moved) for moved in rows @ person]
+
+
+def warp_shape(render: Tensor, mesh: Tensor, amounts: Sequence[float], amount: float = AMOUNT) -> Tensor:
+    """A face warped by so much in each of WAYS, at most MOST.
 
     Args:
         render: the face [1, 3, R, R].
@@ -68,7 +77,8 @@ def warp_shape(render: Tensor, mesh: Tensor, key: FaceKey, amount: float = AMOUN
     across = mesh[0, _EYE_RIGHT].mean(0) - mesh[0, _EYE_LEFT].mean(0)
     axes = torch.stack([across, torch.stack([-across[1], across[0]])])
     moved = mesh.new_zeros(GRID, GRID, 2)
-    for way, share in zip(WAYS, key.normal("shape", len(WAYS)).clip(-MOST, MOST).tolist(), strict=True):
+    for way, wanted in zip(WAYS, amounts, strict=True):
+        share = min(max(wanted, -MOST), MOST)
         for move in way:
             (left, top), reach = mesh[0, list(move.rows)].mean(0), move.reach * across.norm()
             bell = torch.exp(-((x - left) ** 2 + (y - top) ** 2) / (2 * reach**2))

@@ -133,11 +133,13 @@ def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = 
         target = Path(os.fsdecode(path))
         parts.append((target, _temporary(target.parent), data))
     fresh = [target for target, _, _ in parts if not os.path.lexists(target)]
+    former: dict[Path, Path | None] = {}  # second names of what is replaced
     named: list[Path] = []
     try:
         for target, temporary, data in parts:
             _write_new(temporary, data, _mode(target))
         for target, temporary, _ in parts:
+            former[target] = _kept(target) if overwrite and len(parts) > 1 else None
             if overwrite:
                 temporary.replace(target)
             else:
@@ -145,7 +147,9 @@ def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = 
             named.append(target)
     except BaseException as error:
         for made in named:
-            if made in fresh:
+            if before := former[made]:
+                before.replace(made)
+            elif made in fresh:
                 made.unlink(missing_ok=True)
         if isinstance(error, FileExistsError):
             raise OutputError(
@@ -155,8 +159,8 @@ def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = 
             raise OutputError(f"{str(target)!r} cannot be written: {reason(error)}", remedy(error)) from None
         raise
     finally:
-        for _, temporary, _ in parts:
-            temporary.unlink(missing_ok=True)
+        for left in (*(temporary for _, temporary, _ in parts), *filter(None, former.values())):
+            left.unlink(missing_ok=True)
     for folder in {target.parent for target in named}:
         _sync_folder(folder)
 
@@ -173,6 +177,16 @@ def _is_same(found: os.stat_result, other: PathLike) -> bool:
         return os.path.samestat(found, Path(os.fsdecode(other)).stat())
     except (OSError, ValueError):
         return False
+
+
+def _kept(target: Path) -> Path | None:
+    """Another name of a file that is about to be replaced; None where there is none, or no second name can be had."""
+    name = _temporary(target.parent)
+    try:
+        name.hardlink_to(target)
+    except OSError:
+        return None
+    return name
 
 
 def _temporary(folder: Path) -> Path:

@@ -108,8 +108,9 @@ def check_picture(contents: Contents, picture: bytes) -> None:
         raise _foreign("to take the sealed original nevertheless, name the file that holds the record with --sidecar")
 
 
-def resembles(header: Header, original: Pixels, picture: Pixels) -> bool:
-    """Whether a picture may be the anonymized one of an original, saved again or resized: similar except for the faces.
+def resembles(header: Header, original: Pixels, picture: Pixels) -> bool | None:
+    """Whether a picture may be the anonymized one of an original, saved again or resized: similar except for the faces;
+    None where faces fill it.
 
     Args:
         original, picture: uint8 [H, W, 3], not necessarily of one size.
@@ -122,7 +123,7 @@ def resembles(header: Header, original: Pixels, picture: Pixels) -> bool:
         cv2.resize(plane, (THUMB, THUMB), interpolation=cv2.INTER_AREA) for plane in (*lightness, outside)
     )
     apart = np.abs(first - second)[seen > 0.99]
-    return not len(apart) or float(apart.mean()) < ALIKE
+    return float(apart.mean()) < ALIKE if len(apart) else None
 
 
 def seal(header: Header, key: Key, contents: Contents) -> bytes:

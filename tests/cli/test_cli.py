@@ -1827,3 +1827,27 @@ def test_a_photo_that_is_not_there_is_said_before_a_key_is_asked_for(anonface):
     for command in ("anonymize", "recover"):
         code, _, err = anonface(command, "nothere.png")
         assert code == 4 and "'nothere.png' cannot be read: No such file or directory" in err
+
+
+def test_a_decoy_never_replaces_a_recovered_photo(anonface, key):
+    photo("a.png")
+    anonface("keygen", "other.key")
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    assert anonface("recover", "a.anon.png", "--key-file", key, "-o", "back.png")[0] == 0
+    right = Path("back.png").read_bytes()
+    args = ["recover", "a.anon.png", "--key-file", "other.key", "-o", "back.png", "--decoy", "--overwrite"]
+    assert anonface(*args)[0] == 7
+    assert Path("back.png").read_bytes() == right and Path("back.decoy.png").exists()
+
+
+def test_a_journal_that_was_edited_decides_neither_key_nor_costs(anonface, key):
+    album(2)
+    photo("album/black.png", 0)
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 3
+    (journal,) = [Path("out", name) for name in names("out") if JOURNAL.match(name)]
+    terms, *lines = journal.read_text().splitlines()
+    edited = json.loads(terms)
+    edited["terms"] |= {"mark": "", "stretched": [8, 1, 1]}
+    journal.write_text("\n".join([json.dumps(edited), *lines]) + "\n")
+    code, _, err = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--resume")
+    assert code == 2 and "another key" in err

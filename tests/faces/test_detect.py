@@ -153,13 +153,16 @@ def test_a_half_hidden_face_is_found_beside_the_one_before_it() -> None:
     assert sorted(face.box[0] > 160 for face in found) == [False, True]
 
 
-@pytest.mark.parametrize(("pitch", "width", "level"), [(24, 4, 20), (16, 3, 235)])
-def test_a_face_behind_a_fence_is_found_beside_an_ordinary_one(pitch: int, width: int, level: int) -> None:
+@pytest.mark.parametrize(("pitch", "width", "level", "crossed"), [(24, 4, 20, 1), (16, 3, 235, 1), (38, 12, 25, 0)])
+def test_a_face_behind_a_fence_is_found_beside_an_ordinary_one(
+    pitch: int, width: int, level: int, crossed: int
+) -> None:
     photo = np.full((420, 800, 3), 128, np.uint8)
     photo[10:410, 10:410] = cv2.resize(synthetic("evening.jpg", (0, 0, 640, 640)), (400, 400))
     photo[50:370, 450:770] = cv2.resize(synthetic("large.jpg", (0, 0, 1024, 1024)), (320, 320))
     for at in range(0, 320, pitch):
-        photo[50 + at : 50 + at + width, 450:770] = photo[50:370, 450 + at : 450 + at + width] = level
+        photo[50:370, 450 + at : 450 + at + width] = level
+        photo[50 + at : 50 + at + width * crossed, 450:770] = level
     assert sorted(face.box[0] > 420 for face in build_detector().detect(photo)) == [False, True]
 
 

@@ -236,3 +236,25 @@ def test_without_hard_links_a_kill_leaves_no_empty_file(tmp_path: Path, monkeypa
     assert len(seen) == 1 and "out.png" not in seen[0] and names(tmp_path) == ["out.png"]
     with pytest.raises(OutputError, match="exists"):
         write_atomic(tmp_path / "out.png", b"data")
+
+
+def test_what_was_replaced_comes_back_if_a_later_file_cannot_be_written(tmp_path, monkeypatch):
+    """A record without its photo would be worth nothing, and the photo nothing without its record."""
+    record, photo = tmp_path / "a.anf", tmp_path / "a.png"
+    for file in (record, photo):
+        file.write_bytes(b"old")
+    replace = Path.replace
+
+    def failing(self, target):
+        if Path(target) == photo:
+            raise PermissionError(1, "Operation not permitted")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    with pytest.raises(OutputError, match="not permitted"):
+        write_together([(record, b"new"), (photo, b"new")], overwrite=True)
+    assert record.read_bytes() == photo.read_bytes() == b"old"
+    monkeypatch.undo()
+    write_together([(record, b"new"), (photo, b"new")], overwrite=True)
+    assert record.read_bytes() == photo.read_bytes() == b"new"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.anf", "a.png"]

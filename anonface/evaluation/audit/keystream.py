@@ -119,7 +119,9 @@ def _run(subject: Subject) -> list[Finding]:
     """Photos under one key and the constant salt, their payloads as the program makes them under another key."""
     measures = [MEASURES[0], *(MEASURES[1].format(count) for count in KNOWN)]
     if subject.model.said is None or subject.model.payload is None:
-        return [told_apart(measures[0], {}, subject.people, detail="this backend encrypts nothing in pixels")]
+        return [
+            told_apart(measures[0], {}, subject.people, detail="no latent residual is written under these settings")
+        ]
     said, own, people = [], [], []
     for hidden, other, person in zip(subject.hidden, subject.hidden_otherwise, subject.people, strict=True):
         crops = [seen.crop if seen else None for seen in (hidden, other)]

@@ -19,6 +19,7 @@ from anonface.cli.options import EFFORTS
 from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.errors import UsageError
 from anonface.faces.analysis import FaceAnalysis
+from anonface.faces.shape_warp import WAYS
 from anonface.models.identity import KEPT
 from anonface.models.identity_flow import SecureIdentityFlowParams
 from anonface.training.data import draw_latents
@@ -73,8 +74,8 @@ def test_results_have_the_crops_size(backend, faces, masks):
 
 def test_the_key_shapes_a_new_face_and_no_strangers(backend, faces, masks, monkeypatch):
     fast, (key, other), said = backend.under({"refine": 0}), face_keys(2), []
-    unshaped = lambda render, mesh, key, amount: said.append(key) or render  # noqa: E731
-    monkeypatch.setattr("anonface.faces.occlusion.warp_shape", unshaped)
+    still = lambda key, code: said.append(key) or [0.0] * len(WAYS)  # noqa: E731
+    monkeypatch.setattr("anonface.faces.occlusion.keyed_amounts", still)
     plain = fast.anonymize(faces[:1], masks[:1], [key])
     assert said == [key]
     shown = marked(fast, faces[:1], masks[:1], key)

@@ -21,6 +21,7 @@ from anonface.crypto.keys import FaceKey, Key
 from anonface.errors import UsageError, WeightsError
 from anonface.faces import align
 from anonface.faces.colour_transfer import match_tones
+from anonface.faces.shape_warp import WAYS
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_editing import LEVELS
 from anonface.pipeline import Engine
@@ -153,8 +154,8 @@ def test_the_key_shapes_a_new_face(monkeypatch: pytest.MonkeyPatch) -> None:
     mask = torch.zeros(1, 1, 256, 256)
     mask[:, :, 90:210, 70:186] = 1
     bent = backend.anonymize(face, mask, [key])
-    unshaped = lambda render, mesh, key, amount: message.append(key) or render  # noqa: E731
-    monkeypatch.setattr("anonface.faces.occlusion.warp_shape", unshaped)
+    still = lambda key, code: message.append(key) or [0.0] * len(WAYS)  # noqa: E731
+    monkeypatch.setattr("anonface.faces.occlusion.keyed_amounts", still)
     plain = backend.anonymize(face, mask, [key])
     assert message == [key]
     assert 0.005 < float(((bent - plain) * mask).abs().mean() / mask.mean()) < 0.2
