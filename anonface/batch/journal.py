@@ -2,7 +2,8 @@
 
 A journal is a file of JSON lines. The first line of a run states its terms. One line per photo follows. It is written
 before the photo's outputs: the files, their sizes, and what was at their place before. Outputs are written whole or not
-at all, so a later run can see whether the photo was finished. A journal names files and settings. It holds no digest,
+at all, so a later run can see whether the photo was finished. A second line follows them: what is missing afterwards
+was taken away by somebody else. A journal names files and settings. It holds no digest,
 no pixels and no key, only a mark that identifies the key.
 """
 
@@ -72,7 +73,12 @@ class Journal:
         self.file, self.terms = file, terms
         self._begun = False
         entries = _read(file)[1] if file and resumed else []
-        self._entries = {entry["photo"]: entry for entry in entries if entry["run"] in resumed}
+        self._entries: dict[str, Record] = {}
+        for entry in entries:
+            if entry["run"] in resumed and "outputs" in entry:
+                self._entries[entry["photo"]] = entry
+            elif entry["run"] in resumed and entry["photo"] in self._entries:
+                self._entries[entry["photo"]]["written"] = True
         self._lock = threading.Lock()
 
     def note(
@@ -106,15 +112,33 @@ class Journal:
                 self._begun = True
             self._entries[photo] = entry
 
+    def written(self, outputs: Sequence[Path]) -> None:
+        """Record that a noted photo was written; ``outputs`` as they were planned.
+
+        Raises:
+            OutputError: the journal cannot be written.
+        """
+        if entry := self._entry(outputs):
+            entry["written"] = True
+            if self.file:
+                with self._lock:
+                    _append(self.file, [{"run": self.terms.run, "photo": entry["photo"], "written": True}])
+
     def finished(self, outputs: Sequence[Path], source: Path | None = None) -> Record | None:
         """The record of a photo that was noted and written, else None.
+
+        The sidecar of a photo whose writer died just before it wrote the photo is removed.
 
         Args:
             outputs: as they are planned. All must still be there.
             source: of which it would be made; one that changed meanwhile does not count.
         """
         entry = self._entry(outputs)
-        if entry is None or not all(map(_written, entry["outputs"])):
+        if entry is None:
+            return None
+        if not all(map(_written, entry["outputs"])):
+            if not entry.get("written"):
+                self.clean_up(outputs)
             return None
         made_of = entry.get("source")  # journals of earlier versions name none
         if source and made_of and _look(source) not in (None, made_of):
@@ -160,6 +184,8 @@ def _read(file: Path) -> tuple[list[Terms], list[Record]]:
             entry = json.loads(line)
             if "terms" in entry:
                 terms.append(Terms(**entry["terms"]))
+            elif "written" in entry:
+                entries.append({name: entry[name] for name in ("run", "photo", "written")})
             elif entry["outputs"] and {"run", "photo", "record"} <= entry.keys():
                 entries.append(entry)
         except (ValueError, LookupError, TypeError):

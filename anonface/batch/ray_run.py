@@ -191,6 +191,9 @@ class _Driver:
                 self._call(worker, hand)
                 return
         elif hand:
+            if hand.rendered:
+                with suppress(OutputError):
+                    self._journal.written(hand.job.outputs)
             self._settle(hand, answer if hand.rendered else answer[0])
         if self._waiting and not self._ends():
             self._call(worker, self._waiting.popleft())

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -167,6 +168,12 @@ class Rules:
         if self.journal:
             self.journal.note(sizes, outcome.record(), job.target, job.source)
 
+    def wrote(self, job: Job) -> None:
+        """Record in the journal that the files were written, if it can be."""
+        if self.journal:
+            with suppress(OutputError):
+                self.journal.written(job.outputs)
+
 
 NO_RULES = Rules()
 
@@ -230,6 +237,7 @@ def run(
             rules.note(hand.job, outcome, [(file, size_of(data)) for file, data in files])
             write_files(files, rules.overwrite)
             hand.outcome = outcome
+            rules.wrote(hand.job)
         except Exception as raised:
             hand.outcome = rules.failed(hand.job, raised, seconds + time.perf_counter() - started)
 

@@ -49,10 +49,13 @@ def test_a_sidecar_without_its_photo_stays_unless_its_writer_died(file, tmp_path
     noted(file, record, photo)
     for orphan in (record, other):
         orphan.write_bytes(b"abc")
-    assert later(file).finished([other, photo]) is later(file).finished([record, photo]) is None
-    later(file).clean_up([other, photo])
+    assert later(file).finished([other, photo]) is None
     assert record.exists() and other.exists()  # not the files of this journal's photo
-    later(file).clean_up([record, photo])
+    without = file.read_bytes()
+    later(file).written([record, photo])
+    assert later(file).finished([record, photo]) is None and record.exists()  # the photo was moved away
+    file.write_bytes(without)
+    assert later(file).finished([record, photo]) is None  # its writer died before the photo was written
     assert not record.exists() and other.exists()
 
 
