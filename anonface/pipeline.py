@@ -47,6 +47,7 @@ CHANGED = "the record was changed since the photo was made: key and picture fit,
 UNREAD = "no watermark was read where the record has faces: the picture was changed much, or the record is another's"
 EARLIER = "an earlier version made it: nothing can tell whether its record was changed, or a seal removed"
 SAME_FACE = 0.25  # of its quad's side: how far the corners of a face may be found from where it was put
+LEAST_SHOWN, HIDDEN = 0.48, "mostly hidden"  # share of a face that must be in its mask, or it is covered
 SEEN_LATE = "seen when the finished photo was looked at"
 
 
@@ -159,6 +160,8 @@ class Engine:
         """
         found = self._locate(pixels, boxes, faceless)
         kept = self._kept(pixels, found, faces)
+        if not (self.backend.records_masks and consistent):
+            found = [face if i in kept else self._unless_hidden(pixels, face) for i, face in enumerate(found)]
         located = [face for i, face in enumerate(found) if i not in kept]
         salt = CONSISTENT_SALT if consistent else fresh_salt()
         result = pixels
@@ -320,6 +323,18 @@ class Engine:
         if not located and not faceless:
             raise NoFaceError("no face was found", "name one with --box x,y,w,h, or try --detector retinaface")
         return located
+
+    def _unless_hidden(self, pixels: Pixels, face: Located) -> Located:
+        """The face, to be covered if its mask would leave most of it as it is: painted, tiled or false-coloured."""
+        if face.obstacle is not None:
+            return face
+        crop = self._crop(pixels, face.quad)
+        mesh = align.transform(
+            align.photo_to_crop(face.quad, len(crop)), align.landmarks468(pixels, face_in(face.quad))
+        )
+        if parse.share_shown(crop, mesh, self.parser) >= LEAST_SHOWN:
+            return face
+        return replace(face, obstacle=HIDDEN, quad=align.snap_quad(align.cover_quad(face.seen)))
 
     def _look_again(
         self, pixels: Pixels, result: Pixels, found: list[Located], kept: Mapping[int, str]

@@ -465,3 +465,17 @@ def test_memory_errors_say_what_lowers_it(engine, photo, monkeypatch):
     with pytest.raises(DeviceError, match="out of memory") as caught:
         engine.anonymize(photo, KEY)
     assert "--batch-size" in caught.value.hint
+
+
+def test_a_painted_face_is_covered_and_not_repainted_in_part(engine, monkeypatch):
+    """Its parser takes the paint for something before the face, and most of the face would stay."""
+    from PIL import Image
+
+    with Image.open(Path(__file__).parents[1] / "examples" / "large.jpg") as picture:
+        plain = np.asarray(picture.convert("RGB").resize((300, 300)))
+    painted = plain.astype(float)
+    painted[:, 150:] = 0.35 * painted[:, 150:] + 0.65 * np.array([0, 150, 40])
+    monkeypatch.setattr(engine.backend, "anonymize", lambda faces, masks, keys: -faces)
+    monkeypatch.setattr(engine.backend, "write_watermark", lambda *_: None)
+    kinds = [engine.anonymize(pixels.astype(np.uint8), KEY).faces[0] for pixels in (plain, painted)]
+    assert [(face.kind, face.reason) for face in kinds] == [("synth", ""), ("mosaic", "mostly hidden")]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Mask = NDArray[np.float32]
 
 WORK = 128  # px, the side at which the landmark parser looks
+SHARE_SIDE = 256  # px, the side at which masks are compared
 NETWORK = 512  # px, the side that facexlib's parsers are trained for
 FOREHEAD_DROP = 0.08  # how far below the mesh's upper rim the mask ends, in heights of the oval: what a render has of
 # hair belongs to nobody's forehead, and the forehead above the brows tells little of who somebody is
@@ -98,6 +99,13 @@ def grown(inside: NDArray[np.uint8], reach: int) -> NDArray[np.uint8]:
     the disc."""
     away = cv2.distanceTransform(1 - inside, cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
     return (away <= reach).astype(np.uint8)
+
+
+def share_shown(crop: Pixels, landmarks: Points, parser: str = "trained") -> float:
+    """How much of a face's outline its mask holds, 0..1; arguments as of :func:`face_mask`. Things before a face leave
+    half of it or more; painted, tiled and false-coloured skin is taken for such things."""
+    whole = face_mask(crop, landmarks, SHARE_SIDE, "landmarks") > 0.5
+    return float((face_mask(crop, landmarks, SHARE_SIDE, parser) > 0.5)[whole].mean()) if whole.any() else 0.0
 
 
 def hides_eyes(mask: Mask, landmarks: Points) -> bool:
