@@ -19,7 +19,7 @@ from anonface.backends.registry import build
 from anonface.crypto.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
 from anonface.errors import ContainerError, LimitError, NoFaceError, UsageError
 from anonface.faces import align, blend, matching, outline, parse
-from anonface.faces.detect import Pixels, build_detector
+from anonface.faces.detect import Pixels, Points, build_detector
 from anonface.faces.locate import Located, face_in, locate
 from anonface.faces.second_look import Cover, elsewhere, look_again
 from anonface.record.anf1 import NONCES, ORIGINAL, FaceEntry, FaceReport, Header, binding, damaged
@@ -328,10 +328,7 @@ class Engine:
         """The face, to be covered if its mask would leave most of it as it is: painted, tiled or false-coloured."""
         if face.obstacle is not None:
             return face
-        crop = self._crop(pixels, face.quad)
-        mesh = align.transform(
-            align.photo_to_crop(face.quad, len(crop)), align.landmarks468(pixels, face_in(face.quad))
-        )
+        crop, mesh = self._aligned(pixels, face.quad)
         if parse.share_shown(crop, mesh, self.parser) >= LEAST_SHOWN:
             return face
         return replace(face, obstacle=HIDDEN, quad=align.snap_quad(align.cover_quad(face.seen)))
@@ -395,6 +392,11 @@ class Engine:
         sizes = self.backend.resolutions
         return align.crop(pixels, quad, max(sizes[0], min(align.crop_size(quad), sizes[-1])))
 
+    def _aligned(self, pixels: Pixels, quad: Quad) -> tuple[Pixels, Points]:
+        """A face's crop, and its landmarks in it."""
+        crop = self._crop(pixels, quad)
+        return crop, align.transform(align.photo_to_crop(quad, len(crop)), align.landmarks468(pixels, face_in(quad)))
+
     def _recorded_cut(self, pixels: Pixels, quad: Quad, recorded: str = "") -> _Cut:
         """A face with a recorded mask; without a record the mask is everywhere."""
         crop = self._crop(pixels, quad)
@@ -405,10 +407,8 @@ class Engine:
 
     def _cut(self, pixels: Pixels, quad: Quad, parser: str, mark: FaceKey | None = None, nonce: bytes = b"") -> _Cut:
         """A face with the parser's mask, or with that of its registration mark under a key."""
-        crop = self._crop(pixels, quad)
-        size = len(crop)
-        mesh = align.transform(align.photo_to_crop(quad, size), align.landmarks468(pixels, face_in(quad)))
-        face = parse.face_mask(crop, mesh, size, parser)
+        crop, mesh = self._aligned(pixels, quad)
+        face = parse.face_mask(crop, mesh, len(crop), parser)
         eyeless = parse.hides_eyes(face, mesh)
         if self.backend.margin != "none":
             face = parse.with_margin(face, crop, mesh if self.backend.margin == "beyond" else None)

@@ -3,8 +3,8 @@
 A journal is a file of JSON lines. The first line of a run states its terms. One line per photo follows. It is written
 before the photo's outputs: the files, their sizes, and what was at their place before. Outputs are written whole or not
 at all, so a later run can see whether the photo was finished. A second line follows them: what is missing afterwards
-was taken away by somebody else. A journal names files and settings. It holds no digest,
-no pixels and no key, only a mark that identifies the key.
+was taken away by somebody else. A journal names files and settings. It holds no digest, no pixels and no key, only a
+mark that identifies the key.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Journal:
             return None
         if not all(map(_written, entry["outputs"])):
             if not entry.get("written"):
-                self.clean_up(outputs)
+                self._clean_up(entry)
             return None
         made_of = entry.get("source")  # journals of earlier versions name none
         if source and made_of and _look(source) not in (None, made_of):
@@ -146,10 +146,10 @@ class Journal:
         record: Record = entry["record"]
         return record
 
-    def clean_up(self, outputs: Sequence[Path]) -> None:
-        """Remove the sidecar of a photo whose writer died just before it wrote the photo."""
-        entry = self._entry(outputs)
-        if entry is None or os.path.lexists(entry["outputs"][-1]["file"]):
+    @staticmethod
+    def _clean_up(entry: Record) -> None:
+        """Remove the sidecar of a photo that is not there."""
+        if os.path.lexists(entry["outputs"][-1]["file"]):
             return
         for sidecar in entry["outputs"][:-1]:
             if sidecar["before"] is None and _written(sidecar):

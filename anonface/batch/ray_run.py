@@ -213,7 +213,6 @@ class _Driver:
             self._settle(hand, hand.rendered)
         elif hand.attempts < ATTEMPTS:
             hand.rendered = None
-            self._journal.clean_up(hand.job.outputs)
             self._waiting.appendleft(hand)
         else:
             given_up = DeviceError(OUT_OF_MEMORY + f", or similar: {ATTEMPTS} workers died while processing this photo")

@@ -28,12 +28,8 @@ GRID = 16  # quads are on a grid of 1/GRID px
 KINDS = ("synth", "mosaic")  # in the order of their codes
 NONCES = "nonces"  # the parameter that holds the nonces of the faces' payloads, since version 6 of the watermark
 ORIGINAL = "sealed"  # the parameter that is true where an original was sealed into the record when it was made
-MARKED = (
-    "ifadit",
-    "diffusion",
-    "dbaf",
-    "hford",
-)  # the backends that wrote under one keystream up to version 5; no other is added
+# The backends whose photos of one key shared a keystream up to version 5; no other is added.
+MARKED = ("ifadit", "diffusion", "dbaf", "hford")
 CONSISTENT, STRETCHED, SEALED = 1, 2, 4  # flags
 
 Tier = Literal["none", "face", "file"]

@@ -112,11 +112,11 @@ def test_the_shipped_networks_make_somebody_else_and_lead_back(name: str) -> Non
     """What has to be added is said by the photo; the wrong key hears nothing of it. Each key shows its own person."""
     photo = np.asarray(Image.open(EXAMPLES / "evening.jpg").convert("RGB"))
     engine = Engine(name, "cpu")
-    made = engine.anonymize(photo, Key(bytes(32)), consistent=True)
-    right, wrong = (engine.recover(made.pixels, Key(bytes([i]) * 32), made.header).pixels for i in (0, 1))
+    made = engine.anonymize(photo, Key(bytes([2]) * 32), consistent=True)
+    right, wrong = (engine.recover(made.pixels, Key(bytes([i]) * 32), made.header).pixels for i in (2, 1))
     where = (made.pixels != photo).any(2)
     hidden, back, false = (np.abs(other - photo.astype(float))[where].mean() for other in (made.pixels, right, wrong))
-    assert 0.005 < where.mean() < 0.6 and back < 0.6 * min(hidden, false)
+    assert 0.005 < where.mean() < 0.6 and back < 0.5 * min(hidden, false)
     box = made.header.faces[0].quad
     own, new, again = (_identity(engine, pixels, box) for pixels in (photo, made.pixels, right))
     assert float(own @ again) > 0.75 > 0.55 > float(own @ new)
