@@ -38,8 +38,8 @@ from anonface.record import anf1, carriers, sealing
 from anonface.record.anf1 import Header, Tier
 
 if TYPE_CHECKING:
-    from anonface.faces.locate import DetectedFace
-    from anonface.pipeline import Anonymized, Chosen, Engine
+    from anonface.faces.locate import Chosen, DetectedFace
+    from anonface.pipeline import Anonymized, Engine
 
 
 def detect(

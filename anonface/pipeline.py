@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,18 +16,15 @@ from anonface.backends.base import Backend, NonceKeyed, Parameter, Verifying, Wa
 from anonface.backends.device import choose_device, clear_memory_errors, to_pixels, to_tensor
 from anonface.backends.registry import build
 from anonface.crypto.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
-from anonface.errors import ContainerError, LimitError, NoFaceError, UsageError
+from anonface.errors import ContainerError, LimitError, UsageError
 from anonface.faces import align, blend, matching, outline, parse
 from anonface.faces.detect import Pixels, Points, build_detector
-from anonface.faces.locate import Located, face_in, locate
+from anonface.faces.locate import Chosen, Located, chosen_numbers, face_in, locate, no_face
 from anonface.faces.second_look import Cover, elsewhere, look_again
 from anonface.record.anf1 import NONCES, ORIGINAL, FaceEntry, FaceReport, Header, binding, damaged
 from anonface.watermark import registration
 
 Box = tuple[float, float, float, float]
-Chosen = Literal["all", "largest"] | Sequence[int]
-"""Which faces of a photo: those of these numbers, counted from 0, from top-left to bottom-right."""
-
 Watch = Callable[[str, int, int], None]
 """Called with a step, the number of its face from 1 and how many faces there are: ("rendering", 1, 3)."""
 
@@ -321,7 +317,7 @@ class Engine:
     def _locate(self, pixels: Pixels, boxes: Sequence[Box], faceless: bool = False) -> list[Located]:
         located = locate(pixels, self.detector, boxes)
         if not located and not faceless:
-            raise NoFaceError("no face was found", "name one with --box x,y,w,h, or try --detector retinaface")
+            raise no_face()
         return located
 
     def _unless_hidden(self, pixels: Pixels, face: Located) -> Located:
@@ -358,21 +354,10 @@ class Engine:
 
     def _kept(self, pixels: Pixels, found: list[Located], chosen: Chosen) -> dict[int, str]:
         """The numbers of the faces that are left as they are, with the reason."""
-        everyone = range(len(found))
-        if chosen == "all":
-            wanted: Iterable[int] = everyone
-        elif chosen == "largest":
-            wanted = sorted(everyone, key=lambda i: found[i].box[2] * found[i].box[3])[-1:]
-        else:
-            wanted = [int(i) for i in chosen]
-            if missing := [i for i in wanted if i not in everyone]:
-                raise UsageError(
-                    f"there is no face {missing[0]}: the photo has {len(found)}, counted from 0",
-                    "from top-left to bottom-right; --json lists them with their boxes",
-                )
-        kept = dict.fromkeys(set(everyone) - set(wanted), "not among --faces")
+        wanted = chosen_numbers([face.box for face in found], chosen)
+        kept = dict.fromkeys(set(range(len(found))) - wanted, "not among --faces")
         if self.known_people:
-            for i in set(everyone) - set(kept):
+            for i in wanted:
                 # a face that cannot be aligned cannot be matched either: it is covered
                 crop = align.crop(pixels, found[i].quad, matching.SIDE)
                 if found[i].obstacle is None and self.known_people.matches(crop):

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "watermark": {"crypto", "faces", "models"},
     "backends": {"errors", "crypto", "weights", "models", "faces", "watermark"},
     "pipeline": {"errors", "crypto", "record", "faces", "watermark", "backends"},
-    "batch": {"errors", "signals", "crypto", "record", "images", "pipeline"},
+    "batch": {"errors", "signals", "crypto", "record", "images", "faces.locate", "pipeline"},
     "api": {"errors", "crypto", "record", "images", "faces.detect", "faces.locate", "pipeline", "batch.task"},
     "training": {"errors", "crypto", "weights", "models", "faces", "watermark", "backends"},
     "evaluation": {

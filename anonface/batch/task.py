@@ -44,7 +44,8 @@ from anonface.record import anf1, carriers, sealing
 from anonface.record.anf1 import FaceReport, Header, Tier
 
 if TYPE_CHECKING:
-    from anonface.pipeline import Chosen, Engine
+    from anonface.faces.locate import Chosen
+    from anonface.pipeline import Engine
 
 
 Pixels = NDArray[np.uint8]

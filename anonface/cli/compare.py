@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anonface.cli.console import PARTLY_FAILED, complain, count, escaped, progress_bar, say
+from anonface.cli.console import count, end, escaped, progress_bar, say
 from anonface.cli.engines import EngineSettings, LazyEngine, model_files, other_model_files
 from anonface.cli.help import OUTPUT
 from anonface.cli.key_sources import KeySource
@@ -144,10 +144,7 @@ def compare(
             advance(done, "")
     if rows:
         write_sheet(output, rows, columns, shown, cell, overwrite)
-    if len(photos) == 1 and failures:
-        complain(failures[0], ctx.obj, photos[0])
-        return failures[0].exit_code
-    return PARTLY_FAILED if failures else 0
+    return end(failures, photos, ctx.obj)[1]
 
 
 def _other_engines(settings: EngineSettings, compare_with: str | None) -> dict[str, LazyEngine]:

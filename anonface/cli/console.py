@@ -58,6 +58,16 @@ def print_json(result: object) -> None:
     print(json.dumps(result))
 
 
+def end(
+    failures: Sequence[AnonfaceError], photos: Sequence[Path], invocation: Invocation
+) -> tuple[AnonfaceError | None, int]:
+    """The error of a command's only photo, said, or None; and the exit code of a command over some photos."""
+    if failures and len(photos) == 1:
+        complain(failures[0], invocation, photos[0])
+        return failures[0], failures[0].exit_code
+    return None, PARTLY_FAILED if failures else 0
+
+
 def error_json(error: AnonfaceError) -> dict[str, Any]:
     return {"code": error.exit_code, "message": error.message, "hint": error.hint}
 

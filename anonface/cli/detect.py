@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anonface.cli.console import PARTLY_FAILED, complain, count, error_json, escaped, print_json, say
+from anonface.cli.console import count, end, error_json, escaped, print_json, say
 from anonface.cli.help import OUTPUT
 from anonface.cli.options import AsJson, Detector, MaxPixels, Offline, Overwrite, Paths, Recursive, check_options
 from anonface.cli.run import count_ignored
@@ -91,10 +91,7 @@ def detect(
                 print(face_line(face))
     if coco:
         _write(coco, json.dumps(as_coco(listed), indent=1).encode() + b"\n", overwrite)
-    alone = failures[0] if failures and len(photos) == 1 else None
-    if alone:
-        complain(alone, ctx.obj, photos[0])
-    code = alone.exit_code if alone else PARTLY_FAILED if failures else 0
+    alone, code = end(failures, photos, ctx.obj)
     if as_json:
         print_json({"exit": code, "error": error_json(alone) if alone else None, "photos": results})
     return code

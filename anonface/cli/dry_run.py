@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from anonface.cli.console import PARTLY_FAILED, Invocation, complain, count, error_json, escaped, print_json
+from anonface.cli.console import Invocation, count, end, error_json, escaped, print_json
 from anonface.cli.detect import face_facts, face_line
-from anonface.errors import AnonfaceError, NoFaceError, UsageError
+from anonface.errors import AnonfaceError, NoFaceError
 
 if TYPE_CHECKING:
     from anonface.batch.plan import Job
     from anonface.batch.run import Rules
-    from anonface.faces.locate import DetectedFace
-    from anonface.pipeline import Chosen
+    from anonface.faces.locate import Chosen
 
 
 def dry_run(
@@ -34,7 +33,7 @@ def dry_run(
     from anonface.batch.run import Outcome
     from anonface.batch.task import open_photo
     from anonface.faces.detect import build_detector
-    from anonface.faces.locate import locate, numbered
+    from anonface.faces.locate import chosen_numbers, locate, no_face, numbered
 
     settled: list[Outcome] = []
     ready = rules.sort_out(jobs, settled.append)
@@ -49,9 +48,9 @@ def dry_run(
     for job in ready:
         try:
             found = numbered(locate(open_photo(job.source, max_pixels)[1].pixels, finder, boxes))
-            changed = _changed(found, faces)
+            changed = chosen_numbers([face.box for face in found], faces)
             if not found and not faceless:
-                raise NoFaceError("no face was found", "name one with --box x,y,w,h, or try --detector retinaface")
+                raise no_face()
         except AnonfaceError as error:
             skipped = isinstance(error, NoFaceError) and rules.skip_faceless
             if not skipped:
@@ -70,31 +69,11 @@ def dry_run(
                 print(face_line(face) + ("" if face.index in changed else "; would stay"))
             if job.sidecar:
                 print(escaped(f"  the record would be written to {job.sidecar}"))
-    alone = failures[0] if failures and len(jobs) == 1 else None
-    if alone:
-        complain(alone, invocation, jobs[0].source)
-    code = alone.exit_code if alone else PARTLY_FAILED if failures else 0
+    alone, code = end(failures, [job.source for job in jobs], invocation)
     if invocation.as_json:
         told = error_json(alone) if alone else None
         print_json({"exit": code, "dry_run": True, "error": told, "photos": results})
     return code
-
-
-def _changed(found: Sequence[DetectedFace], faces: Chosen) -> set[int]:
-    """The numbers of the faces that would be changed.
-
-    Raises:
-        UsageError: one of them is not there.
-    """
-    everyone = {face.index for face in found}
-    if faces == "all":
-        return everyone
-    if faces == "largest":
-        return {max(found, key=lambda face: face.box[2] * face.box[3]).index} if found else set()
-    numbers = {int(number) for number in faces}
-    if missing := sorted(numbers - everyone):
-        raise UsageError(f"there is no face {missing[0]}: the photo has {len(found)}, counted from 0")
-    return numbers
 
 
 def _result(job: Job, state: str, faces: list[dict[str, Any]], error: AnonfaceError | None) -> dict[str, Any]:

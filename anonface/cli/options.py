@@ -15,7 +15,7 @@ from anonface.errors import UsageError
 
 if TYPE_CHECKING:
     from anonface.batch.plan import Job
-    from anonface.pipeline import Chosen
+    from anonface.faces.locate import Chosen
 
 
 ATTRIBUTES = ("sex", "age", "tone")  # the key preserves them by default; models.identity's CONDITIONS

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.errors import NoFaceError, UsageError
 from anonface.faces import align
 from anonface.faces.detect import Box, Detector, Face, Pixels, same_face
 
 Quad = NDArray[np.float64]
+Chosen = Literal["all", "largest"] | Sequence[int]
+"""Which faces of a photo: those of these numbers, counted from 0, from top-left to bottom-right."""
 
 ONE_PLACE = 0.08  # of their quads' sides: how far the corners of two faces lie apart that are one
 # Where FFHQ's alignment puts the five points in its square (eyes, nose tip, mouth corners), and the face's box.
@@ -70,6 +74,31 @@ def numbered(located: Sequence[Located]) -> list[DetectedFace]:
         )
         for i, face in enumerate(located)
     ]
+
+
+def chosen_numbers(boxes: Sequence[Box], chosen: Chosen) -> set[int]:
+    """The numbers of the chosen ones among faces with these boxes.
+
+    Raises:
+        UsageError: one of them is not there.
+    """
+    everyone = range(len(boxes))
+    if chosen == "all":
+        return set(everyone)
+    if chosen == "largest":
+        return set(sorted(everyone, key=lambda i: boxes[i][2] * boxes[i][3])[-1:])
+    wanted = [int(i) for i in chosen]
+    if missing := [i for i in wanted if i not in everyone]:
+        raise UsageError(
+            f"there is no face {missing[0]}: the photo has {len(boxes)}, counted from 0",
+            "`anonface detect` lists them with their numbers",
+        )
+    return set(wanted)
+
+
+def no_face() -> NoFaceError:
+    """What is said of a photo without a face."""
+    return NoFaceError("no face was found", "name one with --box x,y,w,h, or try --detector retinaface")
 
 
 def locate(pixels: Pixels, detector: Detector, boxes: Sequence[Box] = ()) -> list[Located]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import cv2
 import numpy as np
 import torch
@@ -85,15 +87,9 @@ def _lines(picture: Tensor, mesh: Tensor) -> Tensor:
     side = picture.shape[-1]
     points = mesh.double().cpu().numpy() * side
     maps = np.zeros((LINES, side, side), np.uint8)
-    for number, (lines, closed) in enumerate(
-        (
-            ([OVAL], True),
-            (BROW_LINES, False),
-            (EYE_RINGS, True),
-            (LIP_RINGS, True),
-        )
-    ):
-        _draw(maps[number], points, lines, closed)
+    drawn = ([OVAL], True), (BROW_LINES, False), (EYE_RINGS, True), (LIP_RINGS, True)
+    for canvas, (lines, closed) in zip(maps, drawn, strict=False):
+        _draw(canvas, points, lines, closed)
     _draw(maps[0], points, [NOSE_BRIDGE, NOSE_BASE], False)
     grey = picture.mean(0).cpu().numpy()
     for ring in EYE_RINGS:
@@ -103,8 +99,8 @@ def _lines(picture: Tensor, mesh: Tensor) -> Tensor:
     return torch.from_numpy(maps.astype(np.float32) / 255)
 
 
-def _draw(canvas: NDArray[np.uint8], points: NDArray[np.float64], lines: object, closed: bool) -> None:
-    corners = [np.rint((points[line] - 0.5) * (1 << SHIFT)).astype(np.int32) for line in lines]  # type: ignore[attr-defined]
+def _draw(canvas: NDArray[np.uint8], points: NDArray[np.float64], lines: Sequence[list[int]], closed: bool) -> None:
+    corners = [np.rint((points[line] - 0.5) * (1 << SHIFT)).astype(np.int32) for line in lines]
     width = max(1, round(len(canvas) / 160))
     cv2.polylines(canvas, corners, closed, 255, width, cv2.LINE_AA, SHIFT)
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from anonface.backends.generator import load_generator, load_mapping
 from anonface.faces import align, parse
-from anonface.faces.analysis import AnalysisNetworks, FaceAnalysis
+from anonface.faces.analysis import AnalysisNetworks, FaceAnalysis, load_analysis_networks
 from anonface.faces.blend import soften
 from anonface.faces.detect import build_detector
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
@@ -35,6 +36,14 @@ class PortraitNetworks:
     analysis: AnalysisNetworks
     generator: MobileStyleGAN
     mapping: MappingNetwork
+    mean: Tensor  # of styles, [512]
+
+    @classmethod
+    @torch.no_grad()
+    def load(cls) -> PortraitNetworks:
+        mapping = load_mapping()
+        mean = mapping(torch.randn(MEAN_OF, 512, generator=torch.Generator().manual_seed(0))).mean(0)
+        return cls(load_analysis_networks(), load_generator(), mapping, mean)
 
 
 @dataclass(frozen=True)
@@ -115,8 +124,7 @@ def _row(networks: AnalysisNetworks, square: Tensor) -> dict[str, Tensor]:
 def _drawn(networks: PortraitNetworks, rng: torch.Generator) -> Tensor:
     """A drawn face, relit; half of them as a camera might take them."""
     styles = networks.mapping(torch.randn(1, 512, generator=rng))
-    mean = networks.mapping(torch.randn(MEAN_OF, 512, generator=torch.Generator().manual_seed(0))).mean(0)
-    latents = torch.lerp(mean, styles, TRUNCATION)[:, None].expand(-1, MobileStyleGAN.TIED, -1)
+    latents = torch.lerp(networks.mean, styles, TRUNCATION)[:, None].expand(-1, MobileStyleGAN.TIED, -1)
     drawn = F.interpolate(networks.generator.synthesize(latents, 2 * RENDER_SIDE), (SIDE, SIDE), mode="area")
     photo = relit(drawn.clamp(-1, 1), rng)
     return photograph(photo, rng, covered=COVERED) if torch.rand((), generator=rng) < 0.5 else photo

@@ -273,7 +273,7 @@ def _sample_networks() -> SampleNetworks:
 
 def _draw_portraits(request: Request, progress: Progress) -> dict[str, float]:
     """Draw the missing shards of all photos and as many faces; several processes may share a folder."""
-    networks = PortraitNetworks(load_analysis_networks(), load_generator(), load_mapping())
+    networks = PortraitNetworks.load()
     photos = photo_files(request.photos)
     shards = -(-(len(photos) + request.faces) // SHARD)
     for number in range(shards):

@@ -5,9 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from anonface.backends.generator import load_generator, load_mapping
 from anonface.errors import WeightsError
-from anonface.faces.analysis import load_analysis_networks
 from anonface.models.discriminator import PatchDiscriminator
 from anonface.models.inpainter import Inpainter, InpainterParams
 from anonface.models.mobile_stylegan import MobileStyleGAN
@@ -22,7 +20,7 @@ ROWS = 3
 
 @pytest.fixture(scope="module")
 def networks():
-    return PortraitNetworks(load_analysis_networks(), load_generator(), load_mapping())
+    return PortraitNetworks.load()
 
 
 @pytest.fixture(scope="module")
