@@ -15,13 +15,23 @@ from numpy.typing import NDArray
 from anonface.backends.base import Backend, NonceKeyed, Parameter, Verifying, Watermarking
 from anonface.backends.device import choose_device, clear_memory_errors, to_pixels, to_tensor
 from anonface.backends.registry import build
-from anonface.crypto.keys import CONSISTENT_SALT, NONCE_BYTES, Argon2, FaceKey, Key, PhotoKey, fresh_nonce, fresh_salt
+from anonface.crypto.keys import (
+    CONSISTENT_SALT,
+    Argon2,
+    FaceKey,
+    Key,
+    PhotoKey,
+    fresh_nonce,
+    fresh_salt,
+    salted_nonce,
+)
 from anonface.errors import ContainerError, LimitError, UsageError
 from anonface.faces import align, blend, matching, outline, parse
 from anonface.faces.detect import Pixels, Points, build_detector
 from anonface.faces.locate import Chosen, Located, chosen_numbers, face_in, locate, no_face
 from anonface.faces.second_look import Cover, elsewhere, look_again
-from anonface.record.anf1 import NONCES, ORIGINAL, FaceEntry, FaceReport, Header, binding, damaged
+from anonface.record.anf1 import NONCES, ORIGINAL, FaceEntry, FaceReport, Header, binding
+from anonface.verification import recorded_nonces, verified
 from anonface.watermark import registration
 
 Box = tuple[float, float, float, float]
@@ -38,10 +48,6 @@ UNANCHORED = (
     "no face was made with --stateless under this key by backend {!r}, or the photo was saved again since; "
     "the recovered face is probably wrong"
 )
-FOREIGN = "the record does not belong to this picture: its faces were made at another time, for another photo"
-CHANGED = "the record was changed since the photo was made: key and picture fit, but not what it says"
-UNREAD = "no watermark was read where the record has faces: the picture was changed much, or the record is another's"
-EARLIER = "an earlier version made it: nothing can tell whether its record was changed, or a seal removed"
 SAME_FACE = 0.25  # of its quad's side: how far the corners of a face may be found from where it was put
 LEAST_SHOWN, HIDDEN = 0.48, "mostly hidden"  # share of a face that must be in its mask, or it is covered
 SEEN_LATE = "seen when the finished photo was looked at"
@@ -182,7 +188,7 @@ class Engine:
                 cuts = [self._recorded_cut(result, cut.quad, _outline_of(outlines, i)) for i, cut in enumerate(cuts)]
         # keys are numbered by synthesised faces, in the order of the header
         marks = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
-        nonces = [fresh_nonce() for _ in synth]
+        nonces = [fresh_nonce() if consistent else salted_nonce(salt, self.backend.name, i) for i in range(len(synth))]
         keys = _keyed(self.backend, marks, nonces, b"")
         result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize, self.backend.exact)
         result, found, seen = self._look_again(pixels, result, found, kept)
@@ -249,7 +255,12 @@ class Engine:
             if consistent:  # then the watermark lies where a search finds the face, not where the record places it
                 found = _at_marks(found, self._marked(pixels, key))
         synth = [face for i, face in enumerate(found) if face.obstacle is None and i not in kept]
-        nonces = _nonces(header, len(synth)) if header else [face.nonce or None for face in synth]
+        current = header is not None and header.weights_digest == self.backend.digest()
+        nonces = (
+            recorded_nonces(header, current and isinstance(backend, Verifying))
+            if header
+            else [face.nonce or None for face in synth]
+        )
         marks = [key.face(salt, backend.name, 0 if consistent else i) for i in range(len(synth))]
         keys = _keyed(backend, marks, nonces, _binding(header) if header else b"")
         if backend.records_masks:
@@ -265,7 +276,8 @@ class Engine:
             cuts = [self._cut(pixels, face.quad, parser) for face in synth]
         result = self._replace(pixels, cuts, keys, backend, backend.recover, backend.exact_recovery)
         if header and isinstance(backend, Verifying):
-            notes = (*notes, *_verified(header, cuts, keys, nonces, backend))
+            checks = [backend.checked(to_tensor(cut.crop[None]), key) for cut, key in zip(cuts, keys, strict=True)]
+            notes = (*notes, *verified(header, checks, nonces, current))
         return Recovered(result, header.reports() if header else _report(found, kept), notes=notes)
 
     def unreported(self, pixels: Pixels, faces: Sequence[FaceReport]) -> list[Box]:
@@ -296,7 +308,7 @@ class Engine:
             )
         digests = [self.backend.digest()]
         if isinstance(self.backend, Verifying):
-            digests.append(self.backend.digest_of_version_5())
+            digests.extend(self.backend.earlier_digests())
         if header.weights_digest not in digests:
             raise ContainerError(
                 "this photo was anonymized with other network weights",
@@ -492,47 +504,6 @@ def _binding(header: Header) -> bytes:
         return binding(header)
     except LimitError:  # too many faces for a record; there may be no need of one
         return b""
-
-
-def _nonces(header: Header, faces: int) -> list[bytes | None]:
-    """The nonces of a record's faces of kind synth; None where an earlier version wrote it.
-
-    Raises:
-        ContainerError: their number or form is wrong.
-    """
-    recorded = header.parameters.get(NONCES)
-    if recorded is None:
-        return [None] * faces
-    try:
-        nonces = [bytes.fromhex(nonce) for nonce in str(recorded).split()]
-    except ValueError:
-        raise damaged("its nonces are none") from None
-    if len(nonces) != faces or any(len(nonce) != NONCE_BYTES for nonce in nonces):
-        raise damaged("its nonces and its faces do not go together")
-    return list(nonces)
-
-
-def _verified(
-    header: Header, cuts: list[_Cut], keys: list[FaceKey], nonces: list[bytes | None], backend: Verifying
-) -> tuple[str, ...]:
-    """Check the record against the watermarks of recovered faces; what is to be noted.
-
-    Under a wrong key it stays silent: nobody shall learn that a key was wrong.
-
-    Raises:
-        ContainerError: the record is another photo's, or was changed.
-    """
-    checks = [backend.checked(to_tensor(cut.crop[None]), key) for cut, key in zip(cuts, keys, strict=True)]
-    found_checks = [(check, nonce) for check, nonce in zip(checks, nonces, strict=True) if check]
-    if any(check.nonce and nonce and check.nonce != nonce for check, nonce in found_checks):
-        raise ContainerError(FOREIGN, "give the record that was written with the picture")
-    if any(check.record is False for check, _ in found_checks):
-        raise ContainerError(
-            CHANGED, "use an intact copy; if it carried a sealed original, somebody has taken that away"
-        )
-    if NONCES not in header.parameters:
-        return () if header.seal else (EARLIER,)
-    return (UNREAD,) if found_checks and not any(check.nonce for check, _ in found_checks) else ()
 
 
 def _outline_of(parameters: Mapping[str, Parameter], number: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from anonface.crypto.keys import Argon2, Key
+from anonface.crypto.keys import CONSISTENT_SALT, Argon2, Key, salted_nonce
 from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.faces import align
 from anonface.faces.detect import build_detector
@@ -170,17 +170,45 @@ def test_a_record_of_another_photo_is_refused_under_any_key(unrefined, photo, se
         return replace(sealed.header, parameters={**sealed.header.parameters, "nonces": nonces})
 
     for key in (KEY, OTHER):
-        with pytest.raises(ContainerError, match="does not belong to this picture"):
+        with pytest.raises(ContainerError, match="its nonces are not those of its salt"):
             unrefined.recover(sealed.pixels, key, saying("12345678" * 2))
+        with pytest.raises(ContainerError, match="does not belong to this picture"):
+            unrefined.recover(sealed.pixels, key, salted(sealed.header))
     assert "no watermark was read" in unrefined.recover(photo, KEY, sealed.header).notes[0]
     for nonces in ("", "xy", "1234", "12345678" * 2 + " " + "12345678" * 2):
         with pytest.raises(ContainerError, match="damaged"):
             unrefined.recover(sealed.pixels, KEY, saying(nonces))
 
 
+def salted(header: Header, salt: bytes = bytes(16)) -> Header:
+    """A record whose salt was changed, with the nonces that follow from it."""
+    nonces = " ".join(salted_nonce(salt, header.backend, i).hex() for i in range(len(header.faces)))
+    return replace(header, flow_salt=salt, parameters={**header.parameters, "nonces": nonces})
+
+
+def test_a_record_with_another_salt_mode_or_list_of_faces_is_not_taken_in_silence(unrefined, sealed):
+    """Such a record would make the right key look like a wrong one."""
+    header = sealed.header
+    same = replace(header, consistent=True, flow_salt=CONSISTENT_SALT)
+    for forged in (replace(header, flow_salt=bytes(16)), replace(header, consistent=True), same):
+        with pytest.raises(ContainerError, match="its nonces are not those of its salt"):
+            unrefined.recover(sealed.pixels, KEY, forged)
+    nonces = bytes.fromhex(str(header.parameters["nonces"]))
+    odd = (nonces[:-1] + bytes([nonces[-1] | 1])).hex()
+    with pytest.raises(ContainerError, match="does not belong to this picture"):
+        unrefined.recover(sealed.pixels, KEY, replace(same, parameters={**header.parameters, "nonces": odd}))
+    covered = tuple(replace(face, kind="mosaic") for face in header.faces)
+    for faces in (covered, ()):
+        emptied = replace(header, faces=faces, parameters={**header.parameters, "nonces": ""})
+        assert "no face that can be recovered" in unrefined.recover(sealed.pixels, KEY, emptied).notes[0]
+    early = replace(salted(header), weights_digest=unrefined.backend.earlier_digests()[0])
+    early = replace(early, parameters=header.parameters)
+    assert "an earlier version made it" in unrefined.recover(sealed.pixels, KEY, early).notes[0]
+
+
 def test_records_of_version_5_fit(unrefined, sealed):
     parameters = {name: value for name, value in sealed.header.parameters.items() if name not in ("nonces", "sealed")}
-    early = replace(sealed.header, parameters=parameters, weights_digest=unrefined.backend.digest_of_version_5())
+    early = replace(sealed.header, parameters=parameters, weights_digest=unrefined.backend.earlier_digests()[-1])
     assert unrefined._fitting(early, sealed.pixels)[0].parameters() == {"refine": 0}
     with pytest.raises(ContainerError, match="record was changed"):  # these pixels are of today
         unrefined.recover(sealed.pixels, KEY, early)

@@ -101,8 +101,8 @@ class Verifying(Protocol):
         None if it was not given it."""
         ...
 
-    def digest_of_version_5(self) -> bytes:
-        """:meth:`Backend.digest` of photos with watermarks of version 5, which can still be read."""
+    def earlier_digests(self) -> tuple[bytes, ...]:
+        """:meth:`Backend.digest` of photos with watermarks of earlier versions that can still be read."""
         ...
 
 

@@ -116,7 +116,7 @@ class FaceWatermark(Protocol):
     """Writes into a finished face what recovery needs, and reads it: nonce, hidden code, checks and residuals."""
 
     version: str  # part of the record's digest of weights
-    version_5: str  # the same up to version 5; a new watermark repeats ``version``
+    earlier_versions: tuple[str, ...]  # whose photos can still be read
 
     def plain(self, face: Tensor) -> Tensor:
         """A face without detail that could be a watermark, [1, 3, r, r]."""

@@ -79,8 +79,8 @@ class RecoverableBackend:
     def digest(self) -> bytes:
         return self._digest(self.watermark.version)
 
-    def digest_of_version_5(self) -> bytes:
-        return self._digest(self.watermark.version_5)
+    def earlier_digests(self) -> tuple[bytes, ...]:
+        return tuple(self._digest(version) for version in self.watermark.earlier_versions)
 
     def _digest(self, version: str) -> bytes:
         parts = [*(weights.digest(name) for name in self.files), version]

@@ -63,6 +63,7 @@ CONTEXT = b"anonface/v1"
 # and registration mark; payloads are encrypted under :meth:`FaceKey.payload`.
 CONSISTENT_SALT = b"anonface/v1 same"
 PAYLOAD = CONTEXT + b" payload\0"
+SALTED = CONTEXT + b" nonce"
 
 MAX_MEMORY_KIB = 1024 * 1024
 MAX_ITERATIONS = 10
@@ -77,8 +78,19 @@ def fresh_salt() -> bytes:
 
 
 def fresh_nonce() -> bytes:
-    """Draw a face's nonce, 8 bytes, from the operating system."""
-    return secrets.token_bytes(NONCE_BYTES)
+    """Draw a face's nonce, 8 bytes, from the operating system. Its last bit is 1: no salt names it."""
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    return nonce[:-1] + bytes([nonce[-1] | 1])
+
+
+def salted_nonce(salt: bytes, backend: str, index: int) -> bytes:
+    """The nonce of a face in a photo with a salt of its own, 8 bytes; arguments as of :meth:`Key.face`.
+
+    The picture shows it, so a record with another salt, backend or order of faces does not fit. That needs no key. The
+    last bit is 0.
+    """
+    nonce = hashlib.sha256(b"\0".join((SALTED, salt, _label(backend), struct.pack(">H", index)))).digest()[:NONCE_BYTES]
+    return nonce[:-1] + bytes([nonce[-1] & 0xFE])
 
 
 @dataclass(frozen=True)

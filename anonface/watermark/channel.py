@@ -37,8 +37,8 @@ PLAIN, BUSY = 0.4, 2.0  # least and most room, in shares of where contrast is or
 HIDDEN = 0.3  # of the soft mask: where less of the new face shows, nothing is written
 YCBCR = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))  # JPEG's
 LABEL = "anonface/v1 watermark"
-VERSION = "watermark 6"  # format of channels and payloads; part of a backend's digest
-VERSION_5 = "watermark 5"  # the one before: its photos can still be read
+VERSION = "watermark 7"  # format of channels and payloads; part of a backend's digest
+EARLIER_VERSIONS: tuple[str, ...] = ("watermark 6", "watermark 5")  # their photos can still be read
 LOOSE = 1e-3  # share of the usual room that counts as free everywhere
 STRENGTH = 1.2  # of a written correction: resampling to the photo's grid takes part of it away
 

@@ -78,7 +78,7 @@ class CodeWatermark:
         ValueError: a latent residual of that size does not fit into a face.
     """
 
-    version, version_5 = channel.VERSION, channel.VERSION_5
+    version, earlier_versions = channel.VERSION, channel.EARLIER_VERSIONS
     plain = staticmethod(channel.without_watermark)
 
     def __init__(self, width: int, residual_size: int = 0) -> None:

@@ -156,8 +156,8 @@ class LatentEditingBackend(published.WithoutSettings):
     def _digest(self) -> bytes:
         return hashlib.sha256(self._networks_digest + channel.VERSION.encode()).digest()
 
-    def digest_of_version_5(self) -> bytes:
-        return hashlib.sha256(self._networks_digest + channel.VERSION_5.encode()).digest()
+    def earlier_digests(self) -> tuple[bytes, ...]:
+        return tuple(hashlib.sha256(self._networks_digest + v.encode()).digest() for v in channel.EARLIER_VERSIONS)
 
     @classmethod
     def load(cls, name: str, device: torch.device, settings: Settings) -> LatentEditingBackend:
