@@ -84,10 +84,13 @@ def run_photos(
 
     invocation: Invocation = ctx.obj
     replace_report = False
+    reported: list[dict[str, Any]] = []
     if run_options.report:
-        again = (run_options.resume or run_options.skip_existing) and _is_report(run_options.report)
-        replace_report = run_options.overwrite or again
+        again = run_options.resume or run_options.skip_existing
+        earlier = _photos_reported(run_options.report) if again else None
+        replace_report = run_options.overwrite or earlier is not None
         check_target(run_options.report, None, replace_report)
+        reported = earlier or [] if run_options.skip_existing else []
     if len(jobs) == 1:
         _check_there(jobs[0].source)  # before a passphrase is asked for
     if settings.keep_faces:
@@ -179,17 +182,19 @@ def run_photos(
         code = code or fatal.exit_code
     elif not code and not complete:
         code = PARTLY_FAILED
-    result = {
+    photos = [outcome.record() for outcome in outcomes]
+    result: dict[str, Any] = {
         "exit": code,
         "device": engine.device_name if task else "ray",
         "seconds": round(time.monotonic() - started, 3),
         "error": error_json(fatal) if fatal else ended_json(code) if code in ENDED_BY else None,
         "ignored_files": ignored,
         "passed_over": ignored,  # the former name
-        "photos": [outcome.record() for outcome in outcomes],
+        "photos": photos,
     }
     if run_options.report:
-        _write_report(run_options.report, result, replace_report)
+        whole = {**result, "photos": _with_earlier(photos, reported)}
+        _write_report(run_options.report, whole, replace_report)
     if invocation.as_json:
         print_json(result)
     if invocation.debug and not fatal:
@@ -238,17 +243,26 @@ def _check_device(name: str) -> None:
         choose_device(name)
 
 
-def _is_report(file: Path) -> bool:
-    """Whether a file is the report of an earlier run, which a resumed run may replace."""
+def _photos_reported(file: Path) -> list[dict[str, Any]] | None:
+    """The photos of an earlier run's report; None if the file is none, and may not be replaced."""
     import json
 
     try:
         found = json.loads(file.read_bytes())
     except (OSError, ValueError):
-        return False
-    if not isinstance(found, dict):
-        return False
-    return {"exit", "photos"} <= set(found) and bool({"ignored_files", "passed_over"} & set(found))
+        return None
+    if not isinstance(found, dict) or not {"exit", "photos"} <= set(found):
+        return None
+    photos = found["photos"] if {"ignored_files", "passed_over"} & set(found) else None
+    return photos if isinstance(photos, list) and all(isinstance(photo, dict) for photo in photos) else None
+
+
+def _with_earlier(photos: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A report's photos, with what an earlier one says of those that this run skipped or did not name."""
+    known = {photo.get("input"): photo for photo in earlier}
+    now = [known.get(photo["input"], photo) if photo["state"] == "skipped" else photo for photo in photos]
+    named = {photo["input"] for photo in photos}
+    return [photo for photo in earlier if photo.get("input") not in named] + now
 
 
 def _write_report(file: Path, result: dict[str, Any], overwrite: bool) -> None:

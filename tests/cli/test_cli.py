@@ -1044,8 +1044,10 @@ def test_a_report_is_replaced_where_existing_results_are_passed_over(anonface, k
     before = files()
     assert anonface(*args)[0] == 10 and files() == before
     assert anonface(*args, "--skip-existing")[0] == 0
-    states = [entry["state"] for entry in json.loads(Path("r.json").read_text())["photos"]]
-    assert states == ["skipped", "skipped", "done"]
+    photos = json.loads(Path("r.json").read_text())["photos"]
+    assert [photo["state"] for photo in photos] == ["done"] * 3 and len(photos[0]["faces"]) == 1  # as it was written
+    assert anonface(*args[:1], "album/2.png", *args[2:], "--skip-existing")[0] == 0
+    assert len(json.loads(Path("r.json").read_text())["photos"]) == 3
     Path("r.json").write_text("something else")
     assert anonface(*args, "--skip-existing")[0] == 10 and Path("r.json").read_text() == "something else"
 
