@@ -15,7 +15,7 @@ from anonface.errors import ContainerError, DeviceError, NoFaceError, UsageError
 from anonface.faces import align
 from anonface.faces.detect import build_detector
 from anonface.faces.locate import face_in
-from anonface.pipeline import Engine, choose_device
+from anonface.pipeline import Engine
 from anonface.record import sealing
 from anonface.record.anf1 import Header, Seal, decode, encode
 
@@ -474,15 +474,6 @@ def test_a_large_face_is_rendered_at_its_own_resolution(engine, photo):
     large = cv2.resize(photo[0:280, 90:370], (1400, 1400), interpolation=cv2.INTER_CUBIC)
     located = engine._locate(large, ())
     assert align.crop_size(located[0].quad) == 1024
-
-
-def test_a_device_is_used_or_refused():
-    assert choose_device("cpu").type == "cpu"
-    with pytest.raises(UsageError, match="no device 'gpu'"):
-        choose_device("gpu")
-    if not torch.cuda.is_available():
-        with pytest.raises(DeviceError, match="cuda:1 was asked for"):
-            choose_device("cuda:1")
 
 
 def test_memory_errors_say_what_lowers_it(engine, photo, monkeypatch):

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from anonface.errors import DeviceError, UsageError
 
+KINDS = "choose auto, cpu, cuda, cuda:N or mps"
+
 
 def choose_device(name: str) -> torch.device:
-    """The device a user asked for; ``auto`` is CUDA where there is one.
+    """The device a user asked for; ``auto`` is CUDA where there is one, else the CPU.
 
     Raises:
-        DeviceError: CUDA was asked for and is not there. It never falls back silently.
+        DeviceError: this machine lacks the device. Another is never taken instead.
         UsageError: there is no such kind of device.
     """
     if name == "auto":
@@ -24,15 +26,19 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"there is no device {name!r}", "choose auto, cpu, cuda or cuda:N") from None
-    if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"device {name!r} is not supported", "choose auto, cpu, cuda or cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise DeviceError(
-            f"{name} was asked for, but this machine has {torch.cuda.device_count()} CUDA devices",
-            "--device cpu works everywhere",
-        )
+        raise UsageError(f"there is no device {name!r}", KINDS) from None
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise UsageError(f"device {name!r} is not supported", KINDS)
+    offered = devices()
+    if device.type != "cpu" and f"{device.type}:{device.index or 0}" not in offered:
+        raise DeviceError(f"this machine has no device {name!r}", f"it has {', '.join(offered)}")
     return device
+
+
+def devices() -> list[str]:
+    """The devices of this machine that networks can run on."""
+    cuda = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    return ["cpu", *cuda, *(["mps:0"] if torch.backends.mps.is_available() else [])]
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from anonface.cli.evaluate import evaluate
 from anonface.cli.examples import EXAMPLES, FIRST_STEPS
 from anonface.cli.help import HelpCommand, HelpGroup, quick_help
 from anonface.cli.keygen import keygen
+from anonface.cli.man import man
 from anonface.cli.records import inspect, rekey, strip
 from anonface.cli.train import train
 from anonface.cli.weights import list_weights, pull_weights, verify_weights, weights_licenses
@@ -49,6 +50,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # panels take half a second, and leave 24 of 80 columns to the help of an option
     pretty_exceptions_enable=False,
 )
+COMPLETING = "_ANONFACE_COMPLETE"
 weights_app = typer.Typer(help="List, download and check the network weights.", cls=HelpGroup, rich_markup_mode=None)
 
 
@@ -117,7 +119,8 @@ def _command(args: list[str], invocation: Invocation) -> int:
     except OSError as error:
         raise UsageError(f"the working directory is gone: {error.strerror}", "cd to a folder that exists") from None
     command = typer.main.get_command(app)
-    if isinstance(command, HelpGroup) and (text := quick_help(command, args)):
+    completing = COMPLETING in os.environ  # a shell asks, by the environment alone
+    if not completing and isinstance(command, HelpGroup) and (text := quick_help(command, args)):
         print(text)
         return 0
     code: int = command.main(args, "anonface", standalone_mode=False, obj=invocation) or 0
@@ -202,6 +205,7 @@ _register("Measurement", audit, "Attack the anonymization without the key.")
 _register("Networks", train, "Train a network on synthetic faces.")
 app.add_typer(weights_app, name="weights", rich_help_panel="Networks")
 _register("Networks", doctor, "Check whether this machine is ready.")
+_register("Help", man, "Print the manual page.")
 _register("Commands", list_weights, "List all weight files, their purpose and their state.", "list", weights_app)
 _register("Commands", pull_weights, "Download weight files.", "pull", weights_app)
 _register("Commands", verify_weights, "Check the sha256 of every downloaded file.", "verify", weights_app)

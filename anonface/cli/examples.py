@@ -53,6 +53,8 @@ anonface doctor --json""",
     "weights list": """\
 anonface weights list
 anonface weights list --json""",
+    "man": """\
+anonface man""",
     "weights pull": """\
 anonface weights pull
 anonface weights pull --needed-for evaluation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from typer import Context
@@ -101,6 +101,15 @@ def quick_help(root: TyperGroup, args: Sequence[str]) -> str | None:
             return None
         context = Context(command, info_name=name, parent=context)
     return command.get_help(context)
+
+
+def written_help(command: Any, name: str, parent: Context | None = None) -> Iterator[tuple[str, str]]:
+    """The full name and help of a command, then of all that it groups."""
+    context = Context(command, info_name=name, parent=parent)
+    yield context.command_path, command.get_help(context)
+    for called, inner in getattr(command, "commands", {}).items():
+        if not inner.hidden:
+            yield from written_help(inner, called, context)
 
 
 def _tidied(text: str) -> str:

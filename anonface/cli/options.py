@@ -239,7 +239,7 @@ RecordedBackend = Annotated[
 ]
 Device = Annotated[
     str,
-    typer.Option(metavar="NAME", help="Device for the networks: auto, cpu, cuda or cuda:N.", rich_help_panel=QUALITY),
+    typer.Option(metavar="NAME", help="Device: auto, cpu, cuda, cuda:N or mps.", rich_help_panel=QUALITY),
 ]
 BatchSize = Annotated[
     int,
