@@ -1,4 +1,7 @@
-"""What an inpainter is told of a face: its surroundings, its colours in coarse cells, and its landmarks as lines."""
+"""What an inpainter is told of a face: its surroundings, its colours in coarse cells, and its landmarks as lines.
+
+Within an open mouth the cells are finer: teeth and tongue make the expression, and say little of a person.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from anonface.models.inpainter import INPUTS, LINES
 
 TOP, LEFT, BOX = 1 / 8, 1 / 10, 4 / 5  # of the aligned square: what an inpainter sees and draws, all of a face
 CELLS = 10  # along the square's side, a face's width is about six: no features pass
+MOUTH_CELLS = 40  # the same within an open mouth, which is about eight wide
 GROWN = 1 / 64  # of the side: by how much the hole is wider than the mask
 SHIFT = 4  # bits of a pixel's fraction, for OpenCV
 
@@ -40,7 +44,9 @@ def inpainter_inputs(pictures: Tensor, masks: Tensor, mesh: Tensor) -> Tensor:
     reach = 2 * round(GROWN * side) + 1
     hole = (F.max_pool2d(masks, reach, 1, reach // 2) > 0).to(pictures)
     lines = torch.stack([_lines(*one) for one in zip(pictures.detach(), mesh.detach(), strict=True)])
-    given = torch.lerp(pictures, coarse_colours(pictures, masks), hole)
+    given = torch.lerp(pictures, coarse_colours(pictures, masks, CELLS), hole)
+    mouths = torch.stack([_mouth(one, side) for one in mesh.detach()]).to(pictures)
+    given = torch.lerp(given, coarse_colours(pictures, mouths, MOUTH_CELLS), hole * mouths)
     inputs = torch.cat([given, hole, lines.to(pictures)], 1)
     assert inputs.shape[1] == INPUTS
     return inputs
@@ -69,13 +75,13 @@ def square_of(side: int) -> int:
     return round(side / BOX)
 
 
-def coarse_colours(pictures: Tensor, masks: Tensor) -> Tensor:
-    """The pictures' colours within masks, in CELLS x CELLS cells, each smoothed with those about it."""
+def coarse_colours(pictures: Tensor, masks: Tensor, count: int) -> Tensor:
+    """The pictures' colours within masks, in count x count cells, each smoothed with those about it."""
     kernel = torch.tensor([0.25, 0.5, 0.25]).to(pictures)
     kernel = (kernel[:, None] * kernel).expand(pictures.shape[1], 1, 3, 3)
 
     def mean(x: Tensor) -> Tensor:
-        cells = F.interpolate(x, (CELLS, CELLS), mode="area")
+        cells = F.interpolate(x, (count, count), mode="area")
         return F.conv2d(cells, kernel[: x.shape[1]], padding=1, groups=x.shape[1])
 
     cells = mean(pictures * masks) / (mean(masks) + 1e-3)
@@ -97,6 +103,14 @@ def _lines(picture: Tensor, mesh: Tensor) -> Tensor:
         radius = round(float(np.linalg.norm(points[ring[0]] - points[ring[8]])) / 8 * (1 << SHIFT))
         cv2.circle(maps[4], (x, y), radius, 255, -1, cv2.LINE_AA, SHIFT)
     return torch.from_numpy(maps.astype(np.float32) / 255)
+
+
+def _mouth(mesh: Tensor, side: int) -> Tensor:
+    """What lies between the lips of one face: [1, S, S], 0 or 1; nothing where they are shut."""
+    canvas = np.zeros((side, side), np.uint8)
+    corners = np.rint((mesh[LIP_RINGS[1]].double().cpu().numpy() * side - 0.5) * (1 << SHIFT)).astype(np.int32)
+    cv2.fillPoly(canvas, [corners], 1, shift=SHIFT)
+    return torch.from_numpy(cv2.erode(canvas, np.ones((3, 3), np.uint8)))[None].float()
 
 
 def _draw(canvas: NDArray[np.uint8], points: NDArray[np.float64], lines: Sequence[list[int]], closed: bool) -> None:
