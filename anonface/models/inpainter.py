@@ -10,6 +10,7 @@ none runs at the picture's own side.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -38,6 +39,14 @@ class InpainterParams:
     def __post_init__(self) -> None:
         if self.side % (self.patch * 2 ** (len(self.widths) - 1)):
             raise ValueError(f"side {self.side} is no multiple of patches of {self.patch} px, halved with every width")
+
+
+def params_of(tensors: Mapping[str, Tensor]) -> InpainterParams:
+    """The sizes of the network that these tensors are of: the default one, or that for twice the side."""
+    params = InpainterParams()
+    stem = tensors.get("stem.weight")
+    larger = stem is not None and stem.shape[1:2] == ((2 * params.patch) ** 2 * INPUTS,)
+    return replace(params, side=2 * params.side, patch=2 * params.patch) if larger else params
 
 
 class Inpainter(nn.Module):

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from anonface.models.discriminator import PatchDiscriminator
-from anonface.models.inpainter import INPUTS, Inpainter, InpainterParams, enlarged
+from anonface.models.inpainter import INPUTS, Inpainter, InpainterParams, enlarged, params_of
 
 SMALL = InpainterParams(side=32, widths=(8, 8, 16, 16), code=12, hidden=16)
 
@@ -42,6 +42,13 @@ def test_another_code_changes_the_picture_and_so_does_another_photo(inpainter):
 def test_a_side_that_cannot_be_halved_is_refused():
     with pytest.raises(ValueError, match="24"):
         InpainterParams(side=24, widths=(8, 8, 16, 16))
+
+
+def test_sizes_are_read_off_the_weights():
+    inpainter = Inpainter()
+    assert params_of(inpainter.state_dict()) == inpainter.params == InpainterParams() == params_of({})
+    larger = enlarged(inpainter)
+    assert params_of(larger.state_dict()) == larger.params
 
 
 def test_the_discriminator_judges_patches():

@@ -18,7 +18,7 @@ from anonface.backends.ifadit.identity import FlowIdentity
 from anonface.backends.inpaint.renderer import InpaintingRenderer
 from anonface.backends.recoverable import RecoverableBackend
 from anonface.errors import UsageError, WeightsError
-from anonface.models.inpainter import Inpainter
+from anonface.models.inpainter import Inpainter, params_of
 from anonface.watermark.face_watermark import CodeWatermark
 
 FILE = "inpainter.safetensors"
@@ -54,10 +54,12 @@ class Inpaint(RecoverableBackend):
             raise UsageError(f"backend inpaint has no setting {unknown[0]!r}", UNSETTABLE)
         if "model" not in settings:
             raise WeightsError("the network of backend inpaint is not shipped", "name a folder of it with --model")
-        file, inpainter = Path(str(settings["model"])) / FILE, Inpainter()
+        file = Path(str(settings["model"])) / FILE
         if not file.is_file():
             raise WeightsError(f"there is no {file}", "`anonface train inpainter` makes one")
-        weights.fit(inpainter, weights.load_checkpoint(file), source=str(file))
+        tensors = weights.load_checkpoint(file)
+        inpainter = Inpainter(params_of(tensors))
+        weights.fit(inpainter, tensors, source=str(file))
         return cls(inpainter, hashlib.sha256(file.read_bytes()).hexdigest(), device)
 
     def _digest(self, version: str) -> bytes:

@@ -60,7 +60,7 @@ def test_redrawing_repeats_and_depends_on_the_code(backend, face, mask):
 
 
 def test_weights_come_from_a_named_folder(backend, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "Inpainter", lambda: Inpainter(SMALL))
+    monkeypatch.setattr(module, "params_of", lambda tensors: SMALL)
     with pytest.raises(WeightsError, match="not shipped"):
         build("inpaint", torch.device("cpu"))
     with pytest.raises(WeightsError, match="there is no"):
