@@ -41,8 +41,9 @@ def inpainter_inputs(pictures: Tensor, masks: Tensor, mesh: Tensor) -> Tensor:
         mesh: landmarks [B, 468, 2] in shares of the side.
     """
     side = pictures.shape[-1]
-    reach = 2 * round(GROWN * side) + 1
-    hole = (F.max_pool2d(masks, reach, 1, reach // 2) > 0).to(pictures)
+    grown = round(GROWN * side)
+    rows = F.max_pool2d(masks, (2 * grown + 1, 1), 1, (grown, 0))
+    hole = (F.max_pool2d(rows, (1, 2 * grown + 1), 1, (0, grown)) > 0).to(pictures)
     lines = torch.stack([_lines(*one) for one in zip(pictures.detach(), mesh.detach(), strict=True)])
     given = torch.lerp(pictures, coarse_colours(pictures, masks, CELLS), hole)
     mouths = torch.stack([_mouth(one, side) for one in mesh.detach()]).to(pictures)
