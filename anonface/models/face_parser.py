@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from anonface.models.attribute_encoder import MobileNetV2Features
 
-# Clothes count as background; teeth and tongue as lips; a beard as skin; dark lenses as glasses; clear lenses as the
-# skin or eyes behind them; hands, cups, masks and all else that hides the face as occluder.
+# Clothes count as background; teeth and tongue as lips; a beard as skin; rims and dark lenses as glasses; clear lenses
+# as lens; hands, cups, masks and all else that hides the face as occluder.
 CLASSES = (
-    "background", "skin", "brows", "eyes", "nose", "lips", "ears", "neck", "hair", "glasses", "hat", "occluder",
+    "background", "skin", "brows", "eyes", "nose", "lips", "ears", "neck", "hair", "glasses", "hat", "occluder", "lens",
 )  # fmt: skip
 
-FACE = tuple(CLASSES.index(name) for name in ("skin", "brows", "eyes", "nose", "lips"))  # the classes of the face mask
+# the classes of the face mask: behind a clear lens the face is seen
+FACE = tuple(CLASSES.index(name) for name in ("skin", "brows", "eyes", "nose", "lips", "lens"))
 SKIN, BROW = ((CLASSES.index(name),) for name in ("skin", "brows"))
 BARE = tuple(CLASSES.index(name) for name in ("ears", "neck"))  # skin outside the face
 HAIR = (CLASSES.index("hair"),)

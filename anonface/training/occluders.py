@@ -15,14 +15,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.models.face_parser import CLASSES, FACE
-from anonface.training.labels import SIDE, Labels
+from anonface.models.face_parser import FACE
+from anonface.training.masks import LABEL, SIDE, WORN, Labels
 
 Picture = NDArray[np.float32]
 Points = NDArray[np.float64]
 Other = Callable[[], tuple[Picture, Labels]]  # gives another labelled face as a source of textures
 
-LABEL = {name: index for index, name in enumerate(CLASSES)}
 GRID: Points = np.stack(np.meshgrid(np.arange(SIDE) + 0.5, np.arange(SIDE) + 0.5), axis=-1)
 SKIN_TONES = ((0.93, 0.76, 0.66), (0.82, 0.62, 0.49), (0.66, 0.46, 0.34), (0.45, 0.29, 0.20), (0.30, 0.19, 0.14))
 
@@ -340,8 +339,8 @@ def _hair(image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.
 def _spectacles(
     image: Picture, labels: Labels, layout: Layout, other: Other, rng: np.random.Generator
 ) -> Occluder | None:
-    """Spectacles; only frames and dark glass count as covered, clear glass changes the picture alone."""
-    if layout.eyes is None or (labels == LABEL["glasses"]).sum() > 200:
+    """Spectacles; only frames and dark glass cover. Clear glass changes the picture, and is labelled in place."""
+    if layout.eyes is None or np.isin(labels, (LABEL["glasses"], LABEL["lens"], WORN)).sum() > 200:
         return None
     left, right = layout.eyes
     along = right - left
@@ -380,6 +379,7 @@ def _spectacles(
     colours = np.where(frame[..., None] > 0, colours, seen).clip(0, 1)
     if not tint:
         image[:] = np.where((glass > 0)[..., None], seen, image)
+        labels[(glass > 0) & ~np.isin(labels, (LABEL["hair"], LABEL["hat"], LABEL["occluder"]))] = LABEL["lens"]
     return Occluder(colours.astype(np.float32), np.maximum(rim, glass * (tint > 0)), LABEL["glasses"])
 
 

@@ -1,4 +1,4 @@
-"""Training of the face parser on labelled synthetic faces with pasted occluders and degradations."""
+"""Training of the face parser on photos with masks made by people, with pasted occluders and degradations."""
 
 from __future__ import annotations
 
@@ -11,38 +11,44 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anonface.models.face_parser import CLASSES, FACE, FaceParser, face_odds
-from anonface.training.data import HELD_OUT, photograph
-from anonface.training.labels import SIDE, UNKNOWN, LabelledBank, Labels
+from anonface.models.face_parser import FACE, FaceParser, face_odds
+from anonface.training.data import photograph
 from anonface.training.loop import Objective
-from anonface.training.occluders import LABEL, Picture, occlude
+from anonface.training.masks import KEPT, LABEL, SIDE, UNKNOWN, WORN, LabelledPhotos, Labels, allowed
+from anonface.training.occluders import Picture, occlude
 
-COVERED = 0.6  # share of the faces with pasted occluders
-RARE = ("glasses", "hat", "occluder")  # faces with these are drawn RARE_TIMES as often
-RARE_AREA, RARE_TIMES = 0.01, 3.0
-COARSE_SIDE, COARSE_STEPS = 160, 720  # the first steps use small pictures, at a third of the cost
+COVERED = 0.5  # share of the photos with pasted occluders
+RARE = (LABEL["hat"], WORN)  # photos with these are drawn RARE_TIMES as often
+RARE_AREA, RARE_TIMES = 0.01, 4.0
+COARSE_SIDE, COARSE_STEPS = 160, 1000  # the first steps use small pictures, at a third of the cost
 FROZEN = 4  # number of the backbone's first blocks, which keep their ImageNet weights
+BALANCE = 0.2  # power of a class's rarity that is its weight
 PALETTE = np.array([
     [0, 0, 0], [255, 205, 170], [150, 80, 20], [40, 120, 255], [255, 150, 90], [255, 0, 60],
     [200, 160, 0], [160, 110, 80], [110, 0, 160], [0, 255, 255], [0, 160, 0], [255, 255, 0],
+    [150, 255, 255], [60, 60, 60], [0, 200, 200],
 ], np.uint8)  # fmt: skip
 
 
 class ParserObjective(Objective):
-    """Cross-entropy over the classes, and binary cross-entropy of face against all else, for the mask."""
+    """Cross-entropy over the classes that a label allows, and binary cross-entropy of face against all else.
 
-    def __init__(self, parser: FaceParser, bank: LabelledBank, batch: int = 8) -> None:
-        self.parser, self.bank, self.batch = parser, bank, batch
+    The last KEPT photos are never learned from.
+    """
+
+    def __init__(self, parser: FaceParser, photos: LabelledPhotos, batch: int = 8) -> None:
+        self.parser, self.photos, self.batch = parser, photos, batch
         for parameter in parser.parameters():  # channels last takes a third less time on a CPU
             if parameter.dim() == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         for block in parser.backbone.features[:FROZEN]:
             block.requires_grad_(False)
-        names = torch.tensor([LABEL[name] for name in RARE])
-        rare = [torch.isin(labels, names).float().mean() > RARE_AREA for labels in bank.labels[:-HELD_OUT]]
+        learned = photos.labels[:-KEPT]
+        rare = [torch.isin(labels, torch.tensor(RARE)).float().mean() > RARE_AREA for labels in learned]
         self.odds = torch.where(torch.stack(rare), RARE_TIMES, 1.0)
-        count = torch.bincount(bank.labels[:400].flatten().int(), minlength=UNKNOWN + 1)[: len(CLASSES)].float()
-        self.weight = ((count.sum() / (count + 1)) ** 0.3).clamp(max=8.0)
+        self.allowed = allowed()
+        count = torch.bincount(learned[:400].flatten().int(), minlength=UNKNOWN + 1)[: len(self.allowed)].float()
+        self.weight = ((count.sum() / (count + 1)) ** BALANCE).clamp(max=8.0)
 
     def modules(self) -> dict[str, nn.Module]:
         return {"face-parser": self.parser}
@@ -57,8 +63,8 @@ class ParserObjective(Objective):
             target = F.interpolate(target[:, None].float(), (side, side), mode="nearest-exact")[:, 0].long()
         photos = photos.contiguous(memory_format=torch.channels_last)
         logits = F.interpolate(self.parser(photos), (side, side), mode="bilinear", align_corners=False)
-        known = target != UNKNOWN
-        classes = F.cross_entropy(logits, target, self.weight, ignore_index=UNKNOWN)
+        classes = _partial_cross_entropy(logits, target, self.allowed, self.weight)
+        known = (target != UNKNOWN) & (target != WORN)
         odds = face_odds(logits)[known]
         is_face = torch.isin(target, torch.tensor(FACE))[known].float()
         face = F.binary_cross_entropy_with_logits(odds, is_face)
@@ -68,7 +74,7 @@ class ParserObjective(Objective):
         return {"classes": classes, "face": face, "_face_iou": overlap}
 
     def sample(self, index: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """A face of the bank with random augmentation and occluders: [3, S, S] in [-1, 1] and labels [S, S]."""
+        """A photo with random augmentation and occluders: [3, S, S] in [-1, 1] and labels [S, S]."""
         seed = int(torch.randint(2**62, (1,), generator=rng))
         chance = np.random.default_rng(seed)
         image, labels = self._member(index)
@@ -80,21 +86,31 @@ class ParserObjective(Objective):
         return pixels.clamp(0, 1) * 2 - 1, torch.from_numpy(labels).long()
 
     def _member(self, index: int) -> tuple[Picture, Labels]:
-        image = np.asarray(self.bank.images[index].numpy() / 255, np.float32)
-        return image, np.array(self.bank.labels[index].numpy(), np.uint8)
+        image = np.asarray(self.photos.images[index].numpy() / 255, np.float32)
+        return image, np.array(self.photos.labels[index].numpy(), np.uint8)
 
     def sheet(self) -> NDArray:
-        """Held-out faces with occluders and degradations, their labels, and the parser's predictions."""
+        """Photos that are kept out, with occluders and degradations, their labels, and the parser's predictions."""
         rng = torch.Generator().manual_seed(5)
         rows = []
         for i in range(8):
-            image, labels = self.sample(len(self.bank) - HELD_OUT + i, rng)
+            image, labels = self.sample(len(self.photos) - KEPT + i, rng)
             photo = photograph(image[None], rng, covered=0.0)
             with torch.inference_mode():
                 logits = F.interpolate(self.parser(photo), (SIDE, SIDE), mode="bilinear", align_corners=False)
             picture = ((photo[0] + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 0).numpy()
             rows.append(np.concatenate([picture, _coloured(labels), _coloured(logits[0].argmax(0))], axis=1))
         return np.concatenate([np.concatenate(rows[:4]), np.concatenate(rows[4:])], axis=1)
+
+
+def _partial_cross_entropy(logits: Tensor, target: Tensor, table: Tensor, weight: Tensor) -> Tensor:
+    """Weighted mean of -log of the probability of all classes that a label [B, H, W] allows; logits [B, C, H, W]."""
+    known = target != UNKNOWN
+    label = torch.where(known, target, 0)
+    shares = logits.log_softmax(1).permute(0, 2, 3, 1)
+    right = shares.masked_fill(~table[label], -math.inf).logsumexp(-1)
+    counted = weight[label] * known
+    return -(right * counted).sum() / counted.sum().clamp_min(1e-6)
 
 
 def _moved(image: Picture, labels: Labels, rng: np.random.Generator) -> tuple[Picture, Labels]:

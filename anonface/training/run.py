@@ -49,7 +49,6 @@ from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo, principal_latents
 from anonface.training.inpainter import InpainterObjective, InpainterTeachers
-from anonface.training.labels import fit_reader, load_labelled
 from anonface.training.latent_attributes import (
     ASKED,
     fit_latent_attributes,
@@ -74,6 +73,7 @@ from anonface.training.latent_reader import (
     load_read_bank,
 )
 from anonface.training.loop import LoopSettings, Objective, Then, train
+from anonface.training.masks import load_masks
 from anonface.training.parser import ParserObjective
 from anonface.training.portraits import SHARD, PortraitNetworks, draw_shard, photo_files
 from anonface.training.realism_critic import (
@@ -168,12 +168,11 @@ def _heads(request: Request, progress: Progress) -> tuple[Objective, LoopSetting
 
 
 def _parser(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    generator, mapping, parser = load_generator(), load_mapping(), FaceParser()
-    reader = lambda: fit_reader(generator, mapping, _landmark_network())  # noqa: E731
-    file = request.folder / "labelled.safetensors"
-    bank = load_labelled(file, generator, mapping, reader, request.faces, progress)
+    if len(request.photos) != 1:
+        raise UsageError("the parser learns from photos with masks", "name their folder with --photos")
+    parser, photos = FaceParser(), load_masks(request.folder / "masks.safetensors", request.photos[0], progress)
     _start_from_imagenet(parser.backbone)
-    return ParserObjective(parser, bank), request.settings("parser", 960, 6e-4)
+    return ParserObjective(parser, photos), request.settings("parser", 1600, 6e-4)
 
 
 def _identity(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
