@@ -1,16 +1,14 @@
-"""Labels drawn by hand, pasted occluders, and a training step of the face parser."""
+"""Pasted occluders, and a training step of the face parser."""
 
 import numpy as np
 import pytest
 import torch
 
 from anonface.models.face_parser import CLASSES, FaceParser
-from anonface.training import labels, occluders
-from anonface.training.data import HELD_OUT
-from anonface.training.labels import SIDE, UNKNOWN, LabelledBank
+from anonface.training import occluders
 from anonface.training.loop import step_generator
-from anonface.training.occluders import LABEL
-from anonface.training.parser import FROZEN, ParserObjective
+from anonface.training.masks import BEHIND, KEPT, LABEL, SIDE, UNKNOWN, WORN, LabelledPhotos, allowed
+from anonface.training.parser import FROZEN, RARE_TIMES, ParserObjective, _partial_cross_entropy
 
 
 def drawn_face() -> tuple[np.ndarray, np.ndarray]:
@@ -33,35 +31,8 @@ def drawn_face() -> tuple[np.ndarray, np.ndarray]:
 
 def other() -> tuple[np.ndarray, np.ndarray]:
     image, label = drawn_face()
-    label[200:, :80] = LABEL["occluder"]
+    label[200:, :80] = LABEL["hat"]
     return image[::-1].copy(), label
-
-
-def test_strokes_are_read_by_face_and_class():
-    hand = labels.read_strokes("# head\n7 hat: P 1,2 30,4 5,60 ; L6 10,10 20.5,20\n7 nobrows:\n9 noauto:\n")
-    assert set(hand) == {7, 9}
-    first, second = hand[7].strokes
-    assert (first.label, first.width, second.width) == (LABEL["hat"], 0, 6)
-    assert second.points.tolist() == [[10, 10], [20.5, 20]]
-    assert (hand[7].parts, hand[7].brows, hand[9].parts) == (True, False, False)
-
-
-def test_every_class_but_those_of_landmarks_was_drawn_by_hand():
-    hand = labels.read_strokes(labels.STROKES.read_text("utf-8"))
-    seen = {stroke.label for face in hand.values() for stroke in face.strokes}
-    assert {CLASSES[i] for i in seen} == set(CLASSES) - {"brows", "eyes", "nose", "lips"}
-    assert len(hand) > 30
-    points = np.concatenate([stroke.points for face in hand.values() for stroke in face.strokes])
-    assert points.min() >= 0 and points.max() <= SIDE
-
-
-def test_strokes_override_labels_of_landmarks():
-    turns = np.linspace(0, 2 * np.pi, 468, endpoint=False)
-    mesh = 128 + 60 * np.column_stack([np.cos(turns), np.sin(turns)])
-    hand = labels.read_strokes("0 occluder: P 120,120 140,120 140,200 120,200\n1 noauto:")
-    drawn, empty = (labels.draw_labels(hand[i], mesh) for i in (0, 1))
-    assert (drawn[121:199, 121:139] == LABEL["occluder"]).all() and (empty == UNKNOWN).all()
-    assert LABEL["lips"] in drawn and UNKNOWN in drawn
 
 
 @pytest.mark.parametrize("index", range(len(occluders.DRAWERS)), ids=lambda i: occluders.DRAWERS[i].__name__)
@@ -76,7 +47,13 @@ def test_each_occluder_covers_a_part_of_the_picture_with_its_label(index, monkey
         assert now.dtype == np.uint8 and now.max() < len(CLASSES)
         new = now != label
         changed += bool(new.any())
-        assert set(np.unique(now[new])) <= {LABEL["occluder"], LABEL["hair"], LABEL["glasses"], LABEL["hat"]}
+        assert set(np.unique(now[new])) <= {
+            LABEL["occluder"],
+            LABEL["hair"],
+            LABEL["glasses"],
+            LABEL["hat"],
+            LABEL["lens"],
+        }
         assert not new.any() or np.abs(covered - image)[new].mean() > 0.01
     assert changed >= 4
 
@@ -96,20 +73,44 @@ def test_a_picture_without_a_face_is_left_alone():
     assert np.array_equal(same, image) and not now.any()
 
 
+def test_clear_glass_is_a_lens_and_its_rim_glasses(monkeypatch):
+    """Behind a clear lens the face is replaced, behind a dark one it stays hidden."""
+    monkeypatch.setattr(occluders, "DRAWERS", (occluders._spectacles,))
+    monkeypatch.setattr(occluders, "SHARES", (1.0,))
+    kinds = set()
+    for seed in range(12):
+        image, label = drawn_face()
+        _, now = occluders.occlude(image, label, other, np.random.default_rng(seed))
+        seen = {name: int((now == LABEL[name]).sum()) for name in ("lens", "glasses")}
+        kinds.add("clear" if seen["lens"] > 300 else "dark" if seen["glasses"] > 300 else "none")
+        assert not (seen["lens"] > 300 and seen["glasses"] > 3000)
+    assert kinds >= {"clear", "dark"}
+
+
+def test_what_a_label_leaves_open_is_right_either_way():
+    table, weight = allowed(), torch.ones(len(CLASSES) + 2)
+    shown = torch.full((1, len(CLASSES), 1, 3), -20.0)
+    for column, name in enumerate(("occluder", "lens", "skin")):
+        shown[0, LABEL[name], 0, column] = 0
+    for labels, wrong in (((BEHIND, WORN, LABEL["skin"]), 0), ((LABEL["skin"], LABEL["skin"], UNKNOWN), 20)):
+        loss = _partial_cross_entropy(shown, torch.tensor([[labels]]), table, weight)
+        assert float(loss) == pytest.approx(wrong, abs=0.01)
+
+
 @pytest.fixture(scope="module")
-def bank() -> LabelledBank:
+def photos() -> LabelledPhotos:
     members = [drawn_face(), other()]
     images = torch.from_numpy(np.stack([(image * 255).astype(np.uint8) for image, _ in members]))
     label = torch.from_numpy(np.stack([label for _, label in members]))
-    repeat = HELD_OUT // 2 + 2
-    return LabelledBank(images.repeat(repeat, 1, 1, 1), label.repeat(repeat, 1, 1))
+    repeat = KEPT // 2 + 2
+    return LabelledPhotos(images.repeat(repeat, 1, 1, 1), label.repeat(repeat, 1, 1))
 
 
 @pytest.mark.parametrize("step", [0, 10**6], ids=["coarse", "fine"])
-def test_a_step_reaches_backbone_and_pyramid(bank, step):
+def test_a_step_reaches_backbone_and_pyramid(photos, step):
     torch.manual_seed(0)
     parser = FaceParser()
-    objective = ParserObjective(parser, bank, batch=2)
+    objective = ParserObjective(parser, photos, batch=2)
     losses = objective.losses(step_generator(1, step), step)
     assert all(torch.isfinite(v) for v in losses.values()) and 0 <= losses["_face_iou"] <= 1
     (losses["classes"] + losses["face"]).backward()
@@ -118,23 +119,16 @@ def test_a_step_reaches_backbone_and_pyramid(bank, step):
         assert any(p.grad is not None and p.grad.any() for p in part.parameters())
 
 
-def test_faces_with_rare_classes_are_drawn_more_often(bank):
-    odds = ParserObjective(FaceParser(), bank).odds
-    assert odds[1] == 3 * odds[0]
+def test_faces_with_rare_classes_are_drawn_more_often(photos):
+    odds = ParserObjective(FaceParser(), photos).odds
+    assert odds[1] == RARE_TIMES * odds[0]
 
 
-def test_a_sample_moves_picture_and_labels_together(bank):
-    objective = ParserObjective(FaceParser(), bank)
+def test_a_sample_moves_picture_and_labels_together(photos):
+    objective = ParserObjective(FaceParser(), photos)
     image, label = objective.sample(0, torch.Generator().manual_seed(3))
     again, same = objective.sample(0, torch.Generator().manual_seed(3))
     assert torch.equal(image, again) and torch.equal(label, same)
     assert image.shape == (3, SIDE, SIDE) and image.min() >= -1 and image.max() <= 1
     moved = objective.sample(0, torch.Generator().manual_seed(4))[1]
     assert not torch.equal(label, moved)
-
-
-def test_the_reader_reads_at_its_side():
-    reader = labels.FeatureReader(channels=(4, 4, 4, 4), hidden=8)
-    features = [torch.randn(2, 4, side, side) for side in (16, 32, 64, 128)]
-    reader.standardise(features)
-    assert reader(features, torch.zeros(2, 3, SIDE, SIDE)).shape == (2, len(CLASSES), 128, 128)
