@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from anonface.cli.compare import SHEET_CELL, check_sheet, thumbnail, write_sheet
-from anonface.cli.console import say
+from anonface.cli.console import ENDED_BY, say
 from anonface.cli.dry_run import dry_run as run_dry
 from anonface.cli.engines import EngineSettings, anonymizing, model_files, photos_in, recovering
 from anonface.cli.journals import journal_place
@@ -57,6 +57,7 @@ from anonface.cli.options import (
     Refine,
     Report,
     Resume,
+    Review,
     RunsOn,
     Seal,
     SealUsed,
@@ -76,6 +77,7 @@ from anonface.cli.options import (
     parse_box,
     refinement_steps,
 )
+from anonface.cli.review import check_page_target, page_of_run
 from anonface.cli.run import RunOptions, run_photos
 from anonface.errors import UsageError
 
@@ -115,6 +117,7 @@ def anonymize(
     jpeg_quality: JpegQuality = None,
     keep_metadata: KeepMetadata = False,
     sheet: Sheet = None,
+    review: Review = None,
     max_pixels: MaxPixels = 64_000_000,
     recursive: Recursive = False,
     skip_existing: SkipExisting = False,
@@ -148,9 +151,11 @@ def anonymize(
         raise UsageError("--box belongs to one photo", "anonymize that photo alone")
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless, weak=weak_passphrase)
     own = backend_options(free, keep, model, transform, steps, compiled)
-    _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report, "--sheet": sheet})
+    _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report, "--sheet": sheet, "--review": review})
     if sheet:
         check_sheet(sheet, overwrite)
+    if review:
+        check_page_target(review, overwrite)
     tiers = [chosen_tier(seal, job.target, stateless) for job in jobs]
     if dry_run:
         from anonface.batch.run import Rules
@@ -182,6 +187,8 @@ def anonymize(
             for job in done
         ]
         write_sheet(sheet, pairs, ("original", "anonymized"), [job.source for job in done], SHEET_CELL, overwrite)
+    if review and code not in ENDED_BY:
+        page_of_run(review, outcomes, detector, max_pixels, overwrite)
     return code
 
 

@@ -37,6 +37,7 @@ from anonface.cli.help import HelpCommand, HelpGroup, quick_help
 from anonface.cli.keygen import keygen
 from anonface.cli.man import man
 from anonface.cli.records import inspect, rekey, strip
+from anonface.cli.review import review
 from anonface.cli.train import train
 from anonface.cli.weights import list_weights, pull_weights, verify_weights, weights_licenses
 from anonface.errors import AnonfaceError, UsageError
@@ -195,6 +196,7 @@ _register("Keys and photos", keygen, "Make a key file that only you can read.")
 _register("Keys and photos", anonymize, "Replace every face by a synthetic face.")
 _register("Keys and photos", recover, "Recover the originals of anonymized photos.")
 _register("Keys and photos", detect, "List and number the faces of photos.")
+_register("Keys and photos", review, "Show every face before and after on one page.")
 _register("Keys and photos", inspect, "Show what is public about an anonymized photo.")
 _register("Keys and photos", strip, "Write a copy without the encrypted original.")
 _register("Keys and photos", rekey, "Write a copy that another key recovers.")

@@ -22,6 +22,9 @@ anonface recover photo.jpg --stateless --key-file my.key""",
     "detect": """\
 anonface detect photo.jpg -o boxes.png
 anonface detect album -r --coco faces.json""",
+    "review": """\
+anonface review album out -r -o review.html
+anonface review --report report.json -o review.html""",
     "inspect": """\
 anonface inspect photo.anon.png
 anonface inspect photo.anon.png.anf --json""",

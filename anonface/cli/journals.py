@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 # Options that identify a run, and options that do not change what is written.
 _OF_THE_RUN = ("paths", "output")
 _WITHOUT_EFFECT = {
-    *("overwrite", "skip_existing", "resume", "report", "sheet", "workers", "runs_on", "device", "batch_size"),
+    *(
+        "overwrite",
+        "skip_existing",
+        "resume",
+        "report",
+        "sheet",
+        "review",
+        "workers",
+        "runs_on",
+        "device",
+        "batch_size",
+    ),
     *("offline", "as_json", "strict_keys", "key_file", "passphrase_file", "weak_passphrase", "no_face"),
     "max_pixels",
 }

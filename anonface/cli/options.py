@@ -282,6 +282,14 @@ Report = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Also write the results to this JSON file.", rich_help_panel=OUTPUT),
 ]
+Review = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Also write an HTML page of every face before and after; it shows the originals.",
+        rich_help_panel=FILES,
+    ),
+]
 MaxPixels = Annotated[
     int, typer.Option(min=1, metavar="N", help="Refuse photos with more pixels.", rich_help_panel=FILES)
 ]

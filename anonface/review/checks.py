@@ -1,0 +1,205 @@
+"""What is likely to be wrong with a face of an anonymized photo: which faces a person should look at first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from anonface.errors import ContainerError
+from anonface.evaluation.embedders import EMBEDDERS, Embedder
+from anonface.faces import align
+from anonface.faces.detect import Box, Detector, Face, box_iou
+from anonface.faces.locate import locate
+from anonface.faces.second_look import LIKE_BOX
+from anonface.record import anf1, carriers
+from anonface.record.anf1 import FaceReport
+
+Pixels = NDArray[np.uint8]
+Finding = Literal["not found again", "still matched", "still seen", "covered", "small", "no finding", "left"]
+FINDINGS: tuple[Finding, ...] = get_args(Finding)
+"""What was found out about a face, in the order in which a person looks; the last is one that was to be left."""
+
+LIMITS = {"sface": 1.128, "arcface-mobile": 1.24}
+"""Recognizers, the first that can be had is used; below the distance of unit embeddings two faces count as one person.
+SFace's limit is OpenCV's own. ArcFace's was chosen to match as few pairs of different people: 0.1 to 0.2 % of 4,171."""
+SMALL = 48  # px: width of a face's box, below which a synthetic face shows little of its faults
+AROUND = 1.0  # of a face's longer side on every side of it: where it is looked for again
+LOOKED_AT = 96  # px, to which a larger face is scaled down before it is looked for
+CROP = 256  # px, of an aligned face for a recognizer
+SAME = 5.0  # mean difference of grey levels up to which a face counts as unchanged; JPEG alone changes 1 to 3
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A face and what was found out about it.
+
+    Args:
+        face: its number, kind, box and reason.
+        findings: the gravest first; never empty.
+        distance: of the result's embedding to the original's, 0 to 2; None where they were not compared.
+    """
+
+    face: FaceReport
+    findings: tuple[Finding, ...]
+    distance: float | None = None
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Sorts what is most likely wrong to the front: by the gravest finding, then by distance or size."""
+        nearest = self.distance if self.distance is not None else 2.0
+        size = max(self.face.box[2:])
+        by_size = self.findings[0] in ("not found again", "covered", "still seen")  # the larger, the more it matters
+        return FINDINGS.index(self.findings[0]), -size if by_size else size if self.findings[0] == "small" else nearest
+
+
+class Checker:
+    """Checks faces of finished photos.
+
+    Args:
+        detector: looks for the faces in results; None leaves out what depends on it.
+        recognizer: compares them with the originals; None leaves that out.
+    """
+
+    def __init__(self, detector: Detector | None, recognizer: Embedder | None) -> None:
+        self.detector, self.recognizer = detector, recognizer
+
+    @property
+    def limit(self) -> float:
+        """The recognizer's distance below which two faces count as one person."""
+        return LIMITS[self.recognizer.name] if self.recognizer else 0.0
+
+    def check(self, before: Pixels, after: Pixels, faces: Sequence[FaceReport]) -> list[Checked]:
+        """Check the faces of one photo.
+
+        Args:
+            before, after: the original and the result, uint8 [H, W, 3] of one size.
+            faces: what the run, or :func:`faces_of`, says of them.
+        """
+        return [self._checked(before, after, face) for face in faces]
+
+    def _checked(self, before: Pixels, after: Pixels, face: FaceReport) -> Checked:
+        if face.kind == "kept":
+            return Checked(face, ("left",))
+        again = seen_near(after, face.box, self.detector) if self.detector else None
+        if face.kind == "mosaic":
+            return Checked(face, ("still seen", "covered") if again else ("covered",))
+        findings: list[Finding] = []
+        distance: float | None = None
+        if self.detector and again is None:
+            findings.append("not found again")
+        elif again and (distance := self._distance(before, after, face, again)) is not None and distance < self.limit:
+            findings.append("still matched")
+        if max(face.box[2:]) < SMALL:
+            findings.append("small")
+        return Checked(face, tuple(findings) or ("no finding",), distance)
+
+    def _distance(self, before: Pixels, after: Pixels, face: FaceReport, again: Face) -> float | None:
+        """How far a face is from the original for the recognizer; None if that cannot be told."""
+        if not (self.detector and self.recognizer and (there := seen_near(before, face.box, self.detector))):
+            return None
+        return float(np.linalg.norm(self._embedding(before, there) - self._embedding(after, again)))
+
+    def _embedding(self, pixels: Pixels, face: Face) -> NDArray[np.float64]:
+        assert self.recognizer
+        mesh = align.landmarks468(pixels, face)
+        quad = align.ffhq_quad(mesh)
+        points = align.transform(align.photo_to_crop(quad, CROP), mesh)
+        return self.recognizer.embed(align.crop(pixels, quad, CROP), points)
+
+
+def recognizer(name: str) -> Embedder:
+    """One of the recognizers of LIMITS.
+
+    Raises:
+        WeightsError: its weights cannot be had.
+        UsageError: OpenCV cannot read them.
+    """
+    return EMBEDDERS[name]()
+
+
+def seen_near(pixels: Pixels, box: Box, detector: Detector) -> Face | None:
+    """The face that a detector sees at a place, or None.
+
+    Args:
+        pixels: uint8 [H, W, 3].
+        box: (x, y, w, h) in pixels, where a face should be.
+    """
+    x, y, w, h = box
+    reach = AROUND * max(w, h)
+    left, top = max(int(x - reach), 0), max(int(y - reach), 0)
+    part = pixels[top : max(int(y + h + reach) + 1, 0), left : max(int(x + w + reach) + 1, 0)]
+    if not part.size:
+        return None
+    scale = min(1.0, LOOKED_AT / max(w, h))
+    size = (max(1, round(part.shape[1] * scale)), max(1, round(part.shape[0] * scale)))
+    small = cv2.resize(part, size, interpolation=cv2.INTER_AREA) if scale < 1 else part
+    places = [
+        Face(
+            (fx / scale + left, fy / scale + top, fw / scale, fh / scale),
+            face.points / scale + np.array([left, top]),
+            face.score,
+        )
+        for face in detector.detect(np.ascontiguousarray(small, np.uint8))
+        for fx, fy, fw, fh in [face.box]
+    ]
+    best = max(places, key=lambda face: box_iou(face.box, box), default=None)
+    return best if best and box_iou(best.box, box) >= LIKE_BOX else None
+
+
+def faces_of(before: Pixels, after: Pixels, data: bytes, detector: Detector) -> list[FaceReport]:
+    """The faces of a photo whose run left no report: numbered as detected, their kinds from the record or the pixels.
+
+    Args:
+        before, after: the original and the result, uint8 [H, W, 3] of one size.
+        data: the result's file, which may hold a record.
+    """
+    recorded = _recorded(data)
+    left = list(recorded or ())
+    faces = []
+    for index, found in enumerate(locate(before, detector)):
+        if recorded is None:
+            kind, reason = _kind_by_pixels(before, after, found.box, found.obstacle)
+        elif entry := _nearest(found.box, left):
+            left.remove(entry)
+            kind, reason = entry.kind, found.obstacle or "" if entry.kind == "mosaic" else ""
+        else:
+            kind, reason = "kept", "not among the faces of the record"
+        faces.append(FaceReport(index, kind, found.box, reason))
+    extra = [FaceReport(len(faces) + i, entry.kind, entry.box, "", seen=False) for i, entry in enumerate(left)]
+    return faces + extra
+
+
+def _recorded(data: bytes) -> list[FaceReport] | None:
+    """The changed faces that a result's record names; None without a readable record."""
+    try:
+        record = carriers.extract(data)
+        return anf1.decode(record).reports() if record else None
+    except ContainerError:
+        return None
+
+
+def _nearest(box: Box, entries: Sequence[FaceReport]) -> FaceReport | None:
+    """The entry whose crop lies around the middle of a face, the nearest if there are several."""
+    x, y = box[0] + box[2] / 2, box[1] + box[3] / 2
+
+    def apart(entry: FaceReport) -> float:
+        ex, ey, ew, eh = entry.box
+        return max(abs(ex + ew / 2 - x) / ew, abs(ey + eh / 2 - y) / eh)
+
+    best = min(entries, key=apart, default=None)
+    return best if best and apart(best) < 1 / 4 else None
+
+
+def _kind_by_pixels(before: Pixels, after: Pixels, box: Box, obstacle: str | None) -> tuple[str, str]:
+    x, y, w, h = box
+    rows = slice(max(round(y + h / 4), 0), max(round(y + 3 * h / 4), 0))
+    columns = slice(max(round(x + w / 4), 0), max(round(x + 3 * w / 4), 0))
+    apart = np.abs(before[rows, columns].astype(np.int16) - after[rows, columns])
+    if not apart.size or float(apart.mean()) <= SAME:
+        return "kept", "its pixels are those of the original"
+    return ("mosaic", obstacle) if obstacle else ("synth", "")
