@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anonface.cli import doctor
-from anonface.cli.console import say
+from anonface.cli.console import LOADING, say
 from anonface.cli.key_sources import KeySource, Secret
 from anonface.cli.options import BackendOptions
 from anonface.errors import DeviceError
@@ -96,10 +96,12 @@ class LazyEngine:
 
     Attributes:
         watch: called by the engines for every face.
+        state: called with what is done before the first face, and with nothing once it is done.
     """
 
     def __init__(self, settings: EngineSettings, quiet: bool = False) -> None:
         self.watch: Watch = lambda doing, face, faces: None
+        self.state: Callable[[str], None] = lambda text: None
         self._quiet = quiet
         self._settings = settings
         self._engines: dict[str, Engine] = {}
@@ -110,6 +112,7 @@ class LazyEngine:
         backend = s.backend or recorded
         if backend not in self._engines:
             _check_memory_limit()
+            self.state(LOADING)
             from anonface.pipeline import Engine
 
             if backend == "ifadit":  # the default: its files come with a progress bar; others fetch theirs one by one
@@ -119,6 +122,7 @@ class LazyEngine:
             if not self._engines and not self._quiet:
                 say(f"anonface: device {engine.device_name}")
             self._engines[backend] = engine
+            self.state("")
         return self._engines[backend]
 
     @property

@@ -119,10 +119,10 @@ def run_photos(
     code = 0
     fatal: AnonfaceError | None = None
     about: Path | None = None
-    pace = ""
+    pace, faces, skipped = "", 0, 0
 
     def report(outcome: Outcome) -> None:
-        nonlocal fatal, about, pace
+        nonlocal fatal, about, pace, faces, skipped
         outcomes.append(outcome)
         for note in outcome.notes if outcome.state != "skipped" else ():
             say(f"anonface: note: {outcome.job.source}: {note}")
@@ -131,14 +131,20 @@ def run_photos(
             about = None if outcome.ends else outcome.job.source
             return
         say(outcome_line(outcome))
-        faces = sum(len(done.faces) for done in outcomes)
-        pace = f"{count(faces, 'face')}, {faces / (time.monotonic() - started):.2f}/s"
-        advance(len(outcomes), pace)
+        if outcome.resumed or outcome.state == "skipped":
+            skipped += 1
+        else:
+            faces += len(outcome.faces)
+            pace = f"{count(faces, 'face')}, {faces / (time.monotonic() - started):.2f}/s"
+        show(pace)
+
+    def show(text: str) -> None:
+        advance(len(outcomes), text, skipped=skipped)
 
     def watch(doing: str, face: int, faces: int) -> None:
-        advance(len(outcomes), f"{pace}{pace and '; '}{doing} face {face} of {faces}")
+        show(f"{pace}{pace and '; '}{doing} face {face} of {faces}")
 
-    engine.watch = watch
+    engine.watch, engine.state = watch, show
     with progress_bar("photos", len(jobs)) as advance:
         try:
             if task:

@@ -125,7 +125,7 @@ def check_target(target: Path, source: Path | None, overwrite: bool) -> None:
             return
         there = next(place for place in folder.parents if os.path.lexists(place))
         if not there.is_dir() or os.path.lexists(folder):
-            what = f"{str(there)!r} is not a folder"
+            what = f"{str(folder if os.path.lexists(folder) else there)!r} is not a folder"
             raise OutputError(f"{str(target)!r} cannot be written: {what}", "choose another output")
         longest = os.pathconf(there, "PC_NAME_MAX") if hasattr(os, "pathconf") else 0
         if longest and any(len(os.fsencode(part)) > longest for part in target.absolute().relative_to(there).parts):

@@ -84,13 +84,13 @@ def pairs_by_report(file: Path) -> list[Pair]:
     Raises:
         UsageError: the file cannot be read, or is no such report.
     """
+    hint = "name the file that `anonymize --report` wrote"
     try:
         said = json.loads(file.read_bytes())
     except OSError as error:
-        raise UsageError(f"the report {str(file)!r} cannot be read: {error.strerror}") from None
+        raise UsageError(f"the report {str(file)!r} cannot be read: {error.strerror}", hint) from None
     except ValueError:
         said = None
-    hint = "name the file that `anonymize --report` wrote"
     photos = said.get("photos") if isinstance(said, dict) else None
     if not isinstance(photos, list) or not photos:
         raise UsageError(f"{str(file)!r} is no report of a run", hint)

@@ -500,11 +500,13 @@ def test_a_terminal_shows_which_face_is_in_work(anonface, key, monkeypatch, phot
     shown = []
     monkeypatch.setattr("rich.progress.Progress.update", lambda _, task, **seen: shown.append(seen))
     assert anonface(*command, "--overwrite")[0] == 0
-    assert [(seen["completed"], seen["text"]) for seen in shown[:2]] == [
+    assert [(seen["completed"], seen["text"]) for seen in shown[:4]] == [
+        (0, "loading the networks"),
+        (0, ""),
         (0, "rendering face 1 of 2"),
         (0, "rendering face 2 of 2"),
     ]
-    assert len(shown) == 3 * photos and shown[-1]["completed"] == photos
+    assert len(shown) == 2 + 3 * photos and shown[-1]["completed"] == photos
     paced = [seen["text"] for seen in shown if re.match(r"\d faces, .*/s; rendering face 2 of 2", seen["text"])]
     assert bool(paced) == (photos > 1)  # the first photo is told before the third is begun
 
