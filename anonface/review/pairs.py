@@ -120,7 +120,7 @@ def _reported(photo: Mapping[str, Any]) -> Pair:
     if state in WRITTEN:
         return Pair(source, Path(str(photo["output"])), faces)
     error = photo.get("error") or {}
-    said = str(error.get("message") or "; ".join(photo.get("warnings", ())))
+    said = str(error.get("message") or "; ".join(photo.get("warnings", ()))).removeprefix(f"{str(source)!r} ")
     return Pair(source, None, (), f"{state}{said and ': '}{said}", no_face().message in said)
 
 
