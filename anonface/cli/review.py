@@ -19,7 +19,7 @@ from anonface.cli.console import (
     say,
     without_name,
 )
-from anonface.cli.help import OUTPUT
+from anonface.cli.help import FILES, OUTPUT
 from anonface.cli.options import AsJson, Detector, MaxPixels, Offline, Overwrite, Recursive, check_options
 from anonface.errors import AnonfaceError, ImageError, UsageError
 
@@ -36,10 +36,6 @@ MOST_NAMED = 3  # results that go with no photo
 
 def review(
     ctx: typer.Context,
-    output: Annotated[
-        Path,
-        typer.Option("-o", "--output", metavar="FILE", help="Page to write, an .html file.", rich_help_panel=OUTPUT),
-    ],
     paths: Annotated[
         list[str] | None,
         typer.Argument(
@@ -47,9 +43,16 @@ def review(
             help="Photos and what `anonymize` made of them: files, folders or quoted patterns; none with --report.",
         ),
     ] = None,
+    *,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="Page to write, an .html file.", rich_help_panel=OUTPUT),
+    ],
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The report of the run that made the results, instead of PATH."),
+        typer.Option(
+            metavar="FILE", help="The report of the run that made the results, instead of PATH.", rich_help_panel=FILES
+        ),
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
