@@ -49,6 +49,12 @@ class ImageError(AnonfaceError):
     exit_code = 4
 
 
+class AnnotationError(AnonfaceError):
+    """An annotation file is broken, or in none of the known formats."""
+
+    exit_code = 4
+
+
 class NoFaceError(AnonfaceError):
     """No face was found in the photo."""
 

@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "pipeline": {"errors", "crypto", "record", "faces", "watermark", "backends", "verification"},
     "batch": {"errors", "signals", "crypto", "record", "images", "faces.locate", "pipeline"},
     "api": {"errors", "crypto", "record", "images", "faces.detect", "faces.locate", "pipeline", "batch.task"},
+    "annotations": {"errors", "images"},
     "training": {"errors", "crypto", "weights", "models", "faces", "watermark", "backends"},
     "evaluation": {
         *{"errors", "torchvision_adapter", "crypto", "record", "images", "weights", "models", "faces", "watermark"},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from anonface.cli.annotations import read_annotations
 from anonface.cli.compare import SHEET_CELL, check_sheet, thumbnail, write_sheet
 from anonface.cli.console import ENDED_BY, say
 from anonface.cli.dry_run import dry_run as run_dry
@@ -16,6 +17,7 @@ from anonface.cli.journals import journal_place
 from anonface.cli.key_sources import KeySource
 from anonface.cli.options import (
     EFFORTS,
+    AnnotationPaths,
     AsJson,
     Backend,
     BackendOptions,
@@ -82,6 +84,7 @@ from anonface.cli.run import RunOptions, run_photos
 from anonface.errors import UsageError
 
 if TYPE_CHECKING:
+    from anonface.annotations.carry import Annotations
     from anonface.batch.plan import Job
     from anonface.images.paths import Protected
 
@@ -118,6 +121,7 @@ def anonymize(
     keep_metadata: KeepMetadata = False,
     sheet: Sheet = None,
     review: Review = None,
+    annotations: AnnotationPaths = None,
     max_pixels: MaxPixels = 64_000_000,
     recursive: Recursive = False,
     skip_existing: SkipExisting = False,
@@ -151,7 +155,9 @@ def anonymize(
         raise UsageError("--box belongs to one photo", "anonymize that photo alone")
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless, weak=weak_passphrase)
     own = backend_options(free, keep, model, transform, steps, compiled)
-    _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report, "--sheet": sheet, "--review": review})
+    carried = read_annotations(annotations, jobs, output)
+    written = {"--report": report, "--sheet": sheet, "--review": review}
+    _refuse_conflicts(ctx, jobs, keys, keep_faces, own, written, carried)
     if sheet:
         check_sheet(sheet, overwrite)
     if review:
@@ -179,7 +185,7 @@ def anonymize(
     engine = EngineSettings(
         backend, device, detector, parser, refinement_steps(refine, quality), batch_size, keep_faces, max_pixels, own
     )
-    run = RunOptions(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers)
+    run = RunOptions(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers, carried)
     code, outcomes = run_photos(ctx, jobs, anonymizing, keys, engine, options, run)
     if sheet and (done := [outcome.job for outcome in outcomes if outcome.state in ("done", "copied")]):
         pairs = [
@@ -217,6 +223,7 @@ def recover(
     batch_size: BatchSize = 4,
     name: Name = None,
     jpeg_quality: JpegQuality = None,
+    annotations: AnnotationPaths = None,
     max_pixels: MaxPixels = 64_000_000,
     recursive: Recursive = False,
     skip_existing: SkipExisting = False,
@@ -251,7 +258,8 @@ def recover(
     check_jpeg(jpeg_quality, jobs)
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     own = backend_options(free, keep, model, transform, steps, compiled)
-    protected = _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report})
+    carried = read_annotations(annotations, jobs, output)
+    protected = _refuse_conflicts(ctx, jobs, keys, keep_faces, own, {"--report": report}, carried)
     options = {
         "unsealed": seal == "none",
         "decoy": decoy,
@@ -269,7 +277,7 @@ def recover(
             "photos made with --quality fast recover much faster with --quality fast"
         )
     engine = EngineSettings(backend or "", device, detector, parser, effort, batch_size, keep_faces, max_pixels, own)
-    run = RunOptions(overwrite, skip_existing, False, resume, report, runs_on, workers)
+    run = RunOptions(overwrite, skip_existing, False, resume, report, runs_on, workers, carried)
     return run_photos(ctx, jobs, recovering, keys, engine, options, run)[0]
 
 
@@ -280,6 +288,7 @@ def _refuse_conflicts(
     keep_faces: Path | None,
     own: BackendOptions,
     written: Mapping[str, Path | None],
+    annotations: Annotations | None = None,
 ) -> Protected:
     """Refuse a run that would write over what it reads or writes, before any work; see :mod:`anonface.images.paths`.
 
@@ -296,6 +305,9 @@ def _refuse_conflicts(
     read += [Input(job.sidecar, "the record") for job in jobs if job.sidecar and job.direction == "recover"]
     read += [*keys.files(), *photos_in(keep_faces, "a photo of --keep-faces"), *model_files(own)]
     others = [Output(file, option) for option, file in written.items() if file]
+    if annotations:
+        read += [Input(file, "the annotations") for file in annotations.files]
+        others += [Output(file, "a file of --annotations") for file in annotations.outputs]
     if len(jobs) > 1:
         others.append(Output(journal_place(ctx), "the journal"))
     hint = COLLISION_HINT if not others else "choose another output"

@@ -32,7 +32,7 @@ _WITHOUT_EFFECT = {
         "batch_size",
     ),
     *("offline", "as_json", "strict_keys", "key_file", "passphrase_file", "weak_passphrase", "no_face"),
-    "max_pixels",
+    *("max_pixels", "annotations"),
 }
 
 

@@ -290,6 +290,15 @@ Review = Annotated[
         rich_help_panel=FILES,
     ),
 ]
+AnnotationPaths = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--annotations",
+        metavar="PATH",
+        help="COCO, YOLO, Pascal VOC or CVAT files, or a folder of them, to carry to the results; can be repeated.",
+        rich_help_panel=FILES,
+    ),
+]
 MaxPixels = Annotated[
     int, typer.Option(min=1, metavar="N", help="Refuse photos with more pixels.", rich_help_panel=FILES)
 ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from anonface import signals
+from anonface.cli.annotations import write_annotations
 from anonface.cli.console import (
     ENDED_BY,
     INTERRUPTED,
@@ -44,6 +45,7 @@ from anonface.errors import (
 )
 
 if TYPE_CHECKING:
+    from anonface.annotations.carry import Annotations
     from anonface.batch.plan import Job
     from anonface.batch.run import Outcome
     from anonface.batch.task import Direction
@@ -63,6 +65,7 @@ class RunOptions:
     report: Path | None
     runs_on: Literal["local", "ray"]
     workers: int | None
+    annotations: Annotations | None = None
 
 
 _OF_THE_PHOTO = (ContainerError, ImageError, KeyFileError, LimitError, NoFaceError, UsageError, WrongKeyError)
@@ -85,12 +88,14 @@ def run_photos(
     invocation: Invocation = ctx.obj
     replace_report = False
     reported: list[dict[str, Any]] = []
+    again = run_options.resume or run_options.skip_existing
     if run_options.report:
-        again = run_options.resume or run_options.skip_existing
         earlier = _photos_reported(run_options.report) if again else None
         replace_report = run_options.overwrite or earlier is not None
         check_target(run_options.report, None, replace_report)
         reported = earlier or [] if run_options.skip_existing else []
+    if run_options.annotations:
+        run_options.annotations.check(run_options.overwrite, again)
     if len(jobs) == 1:
         _check_there(jobs[0].source)  # before a passphrase is asked for
     if settings.keep_faces:
@@ -183,6 +188,13 @@ def run_photos(
     ):
         unsealed = f"no original is stored in {count(unverified, 'photo')}"
         say(f"anonface: note: {unsealed}, so it is unknown whether the key was right")
+    carried: dict[str, Any] = {}
+    if run_options.annotations:
+        try:
+            told = write_annotations(run_options.annotations, outcomes, run_options.overwrite or again)
+            carried = {"annotations": told}
+        except AnonfaceError as error:
+            fatal, about = fatal or error, None if not fatal else about
     if fatal:
         complain(fatal, invocation, about)
         code = code or fatal.exit_code
@@ -197,6 +209,7 @@ def run_photos(
         "ignored_files": ignored,
         "passed_over": ignored,  # the former name
         "photos": photos,
+        **carried,
     }
     if run_options.report:
         whole = {**result, "photos": _with_earlier(photos, reported)}

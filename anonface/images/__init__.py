@@ -1,6 +1,6 @@
 """Image files: decoding, encoding, colours, depths above 8 bits, metadata, atomic writes."""
 
-from anonface.images.decode import MAX_PIXELS, read_photo
+from anonface.images.decode import MAX_PIXELS, frame, read_photo
 from anonface.images.encode import encode_photo
 from anonface.images.files import (
     MAX_FILE_BYTES,
@@ -24,6 +24,7 @@ __all__ = [
     "check_folder",
     "check_output",
     "encode_photo",
+    "frame",
     "read_file",
     "read_photo",
     "size_of",

@@ -11,7 +11,7 @@ import re
 import struct
 import threading
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from anonface.errors import AnonfaceError, ImageError, LimitError
 from anonface.images import colour, depth, isobmff, jpeg, metadata, png, tiff
@@ -20,6 +20,8 @@ from anonface.images.photo import Photo
 from anonface.images.profiles import colour_profile
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
     from PIL.Image import Exif, Image
 
@@ -72,6 +74,34 @@ def read_photo(data: bytes, max_pixels: int = MAX_PIXELS, name: str = "") -> Pho
             raise LimitError(f"{label} holds compressed metadata that unfolds beyond bounds", "remove it") from None
         reason = " ".join(str(error).split())
         raise ImageError(f"{label} is truncated or damaged ({reason})", "use an intact copy") from None
+
+
+class Frame(NamedTuple):
+    """A picture as it is stored: (width, height) in pixels, and its EXIF orientation, 1 to 8."""
+
+    size: tuple[int, int]
+    orientation: int
+
+
+def frame(file: Path) -> Frame:
+    """Read the size and the orientation of a picture, without decoding it.
+
+    Raises:
+        ImageError: it cannot be read.
+    """
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(64)
+            _enable_heif(start, repr(str(file)))
+            stream.seek(0)
+            image = _opened(stream)
+            _take_xmp(image)
+            value = _exif(image).get(ORIENTATION, 1)
+            return Frame(image.size, value if value in range(1, 9) else 1)
+    except AnonfaceError:
+        raise
+    except Exception as error:  # hostile bytes can make a decoder raise any error
+        raise ImageError(f"{str(file)!r} cannot be read: {' '.join(str(error).split())}") from None
 
 
 def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
@@ -144,6 +174,10 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
 
 def _open(data: bytes) -> Image:
     """Open the header of a file; the limit asked for replaces Pillow's own."""
+    return _opened(io.BytesIO(data))
+
+
+def _opened(stream: BinaryIO) -> Image:
     from PIL import Image
 
     Image.init()
@@ -151,7 +185,7 @@ def _open(data: bytes) -> Image:
     with _PILLOW_LIMIT:  # which holds for all threads
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
-            return Image.open(io.BytesIO(data), formats=formats)
+            return Image.open(stream, formats=formats)
         finally:
             Image.MAX_IMAGE_PIXELS = limit
 
