@@ -80,6 +80,9 @@ def anonymize(
     keep_metadata: bool = False,
     overwrite: bool = False,
     max_pixels: int = MAX_PIXELS,
+    keep_regions: Sequence[str] = (),
+    check: bool = False,
+    detailed: bool = False,
 ) -> Anonymized:
     """Replace the faces in a photo by synthetic faces.
 
@@ -101,6 +104,10 @@ def anonymize(
         keep_metadata: keep how the photo was taken (exposure, lens, density), never place, date or author.
         overwrite: replace ``output`` where it exists.
         max_pixels: larger photos are refused.
+        keep_regions: "eyes", "brows", "nose" and "mouth" that stay as they are in replaced faces; less private.
+        check: look for the faces again in the result, and compare replaced ones with the original; see
+            ``faces[i].checks``.
+        detailed: return which pixels were replaced, and landmarks, as ``details``.
 
     Returns:
         The new pixels, a report on every face, and the header that :func:`recover` needs for arrays.
@@ -111,7 +118,10 @@ def anonymize(
     target, sidecar_file = as_path(output), as_path(sidecar)
     tier = chosen_tier(seal, target, stateless, array=not is_file(photo))
     task = Anonymizing(
-        key, engine, tier, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels
+        *(key, engine, tier, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels),
+        keep_regions=keep_regions,
+        check=check,
+        detailed=detailed,
     )
     named = {"output": target, "sidecar": sidecar_file}
     refuse_conflicts((), [Output(file, what) for what, file in named.items() if file])

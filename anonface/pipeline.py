@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anonface.backends.base import Backend, NonceKeyed, Parameter, Verifying, Watermarking
 from anonface.backends.device import choose_device, clear_memory_errors, to_pixels, to_tensor
 from anonface.backends.registry import build
+from anonface.checks import SEEN_LATE, checked, still_matched
 from anonface.crypto.keys import (
     CONSISTENT_SALT,
     Argon2,
@@ -26,11 +27,12 @@ from anonface.crypto.keys import (
     salted_nonce,
 )
 from anonface.errors import ContainerError, LimitError, UsageError
-from anonface.faces import align, blend, matching, outline, parse
+from anonface.faces import align, blend, matching, outline, parse, regions
+from anonface.faces.details import FaceDetails, Replaced, details
 from anonface.faces.detect import Pixels, Points, build_detector
 from anonface.faces.locate import Chosen, Located, chosen_numbers, face_in, locate, no_face
 from anonface.faces.second_look import Cover, elsewhere, look_again
-from anonface.record.anf1 import NONCES, ORIGINAL, FaceEntry, FaceReport, Header, binding
+from anonface.record.anf1 import NONCES, ORIGINAL, REGIONS, FaceEntry, FaceReport, Header, binding
 from anonface.verification import recorded_nonces, verified
 from anonface.watermark import registration
 
@@ -42,6 +44,7 @@ Quad = NDArray[np.float64]
 Render = Callable[[torch.Tensor, torch.Tensor, Sequence[FaceKey]], torch.Tensor]
 
 OUTLINE = "outline"  # what the record calls faces' outlines, followed by their numbers
+NOT_SETTINGS = (OUTLINE, NONCES, ORIGINAL, REGIONS)  # what parameters of a record begin with that are no backend's
 MOST_OUTLINES = 128  # faces; a header has room for some more
 MOSAIC, SYNTH, KEPT = "mosaic", "synth", "kept"
 UNANCHORED = (
@@ -50,17 +53,17 @@ UNANCHORED = (
 )
 SAME_FACE = 0.25  # of its quad's side: how far the corners of a face may be found from where it was put
 LEAST_SHOWN, HIDDEN = 0.48, "mostly hidden"  # share of a face that must be in its mask, or it is covered
-SEEN_LATE = "seen when the finished photo was looked at"
 
 
 @dataclass(frozen=True)
 class Anonymized:
-    """The new photo (uint8 [H, W, 3]), its faces, the header for recovery, and notes for its owner."""
+    """The new photo (uint8 [H, W, 3]), its faces, the header for recovery, notes for its owner, and details."""
 
     pixels: Pixels
     faces: list[FaceReport]
     header: Header
     notes: tuple[str, ...] = ()
+    details: FaceDetails | None = None
 
 
 @dataclass(frozen=True)
@@ -76,12 +79,15 @@ class Recovered:
 
 @dataclass(frozen=True)
 class _Cut:
-    """The crop of one face, the mask of what may change in it, and whether the mask leaves out the eyes."""
+    """The crop of one face, the mask of what may change in it, whether something hides the eyes, and what stays: as the
+    record says it, and as polygons in the photo."""
 
     quad: Quad
     crop: Pixels
     soft: NDArray[np.float32]
     eyeless: bool = False
+    recorded: str = ""
+    stays: Sequence[Points] = ()
 
 
 class Engine:
@@ -121,6 +127,7 @@ class Engine:
         chosen = dict(settings or {}) | ({} if refine is None else {"refine": refine})
         self.backend: Backend = build(backend, self.device, chosen)
         kept = [self._portrait(name, pixels) for name, pixels in keep]
+        self._matcher: matching.Matcher | None = None
         self.known_people = matching.KnownPeople(kept, self.device) if kept else None
 
     @property
@@ -142,6 +149,9 @@ class Engine:
         faces: Chosen = "all",
         faceless: bool = False,
         sealed: bool = False,
+        keep_regions: Sequence[str] = (),
+        check: bool = False,
+        detailed: bool = False,
     ) -> Anonymized:
         """Replace the faces of a photo by synthetic ones.
 
@@ -155,11 +165,21 @@ class Engine:
             faceless: return a photo without a face unchanged.
             sealed: whether an encrypted original will be in the record. The watermark holds that too, so recovery
                 notices when the original was removed.
+            keep_regions: regions of replaced faces that stay as they are, of ``faces.regions.PARTS``.
+            check: detect the faces again in the result, and compare new faces with the original ones.
+            detailed: add the details.
 
         Raises:
             NoFaceError: the photo has no face.
-            UsageError: ``faces`` numbers a face that is not there.
+            UsageError: ``faces`` numbers a face that is not there; the backend cannot keep regions, or there is no
+                such region.
+            LimitError: too many faces for a record of their regions.
         """
+        keep_regions = regions.chosen(keep_regions)
+        if keep_regions and self.backend.exact:
+            raise UsageError(
+                f"backend {self.backend.name!r} cannot keep regions", "ifadit, dbaf, hford and inpaint can"
+            )
         found = self._locate(pixels, boxes, faceless)
         kept = self._kept(pixels, found, faces)
         if not (self.backend.records_masks and consistent):
@@ -172,12 +192,17 @@ class Engine:
                 result = blend.mosaic(result, face.quad)
         rendered = [i for i, face in enumerate(found) if i not in kept and face.obstacle is None]
         synth = [found[i] for i in rendered]
+        if keep_regions and len(synth) > regions.MOST_FACES:
+            raise LimitError(
+                f"{len(synth)} faces are too many to record their regions, {regions.MOST_FACES} is the limit",
+                "choose some with --faces",
+            )
         outlines: dict[str, Parameter] = {}
         notes: tuple[str, ...] = ()
         if self.backend.records_masks and (consistent or len(synth) > MOST_OUTLINES):
             cuts = [self._recorded_cut(result, face.quad) for face in synth]  # recovery has no record, or no room in it
         else:
-            cuts = [self._cut(result, face.quad, self.parser) for face in synth]
+            cuts = [self._cut(result, face.quad, self.parser, names=keep_regions) for face in synth]
             notes = tuple(
                 f"face {i}: what hides the eyes stays, and who wears it may be known by it"
                 for i, cut in zip(rendered, cuts, strict=True)
@@ -190,11 +215,14 @@ class Engine:
         marks = [key.face(salt, self.backend.name, 0 if consistent else i) for i in range(len(synth))]
         nonces = [fresh_nonce() if consistent else salted_nonce(salt, self.backend.name, i) for i in range(len(synth))]
         keys = _keyed(self.backend, marks, nonces, b"")
-        result = self._replace(result, cuts, keys, self.backend, self.backend.anonymize, self.backend.exact)
+        result, shown = self._replace(result, cuts, keys, self.backend, self.backend.anonymize, self.backend.exact)
+        late = len(found)
         result, found, seen = self._look_again(pixels, result, found, kept)
         located = [face for i, face in enumerate(found) if i not in kept]
         notes = (*notes, *seen)
-        parameters = {**self.backend.parameters(), "parser": self.parser, **outlines}
+        stay = {f"{REGIONS}{i}": cut.recorded for i, cut in enumerate(cuts) if keep_regions}
+        stay |= {REGIONS: ",".join(keep_regions)} if keep_regions else {}
+        parameters = {**self.backend.parameters(), "parser": self.parser, **outlines, **stay}
         header = Header(
             backend=self.backend.name,
             parameters={**parameters, **self._nonce_parameters(nonces, sealed)},
@@ -219,7 +247,15 @@ class Engine:
             for quad, mark, nonce in zip(quads, marks, nonces, strict=True):
                 changed = (result != pixels).any(2)
                 result = registration.write(result, quad, changed, mark, nonce if _nonce_keyed(self.backend) else b"")
-        return Anonymized(result, _report(found, kept), header, notes)
+        detector, matcher = self.detector if check else None, self._loaded_matcher if check or keep_regions else None
+        report = checked(_report(found, kept), found, boxes, pixels, result, detector, matcher)
+        stayed = f"{', '.join(keep_regions)}: left as in the photo, and people may be known by them"
+        notes = (*notes, *([stayed] if keep_regions and synth else []), *still_matched(report))
+        replaced = [
+            Replaced(number, cut.quad, soft, cut.stays) for number, cut, soft in zip(rendered, cuts, shown, strict=True)
+        ]
+        known = details(result, found, list(kept), replaced, late) if detailed else None
+        return Anonymized(result, report, header, notes, known)
 
     def recover(
         self, pixels: Pixels, key: Key | PhotoKey, header: Header | None = None, *, faces: Chosen = "all"
@@ -241,6 +277,7 @@ class Engine:
         backend = self.backend
         kept: dict[int, str] = {}
         notes: tuple[str, ...] = ()
+        stays: Sequence[Sequence[Points]] = ()
         if header is None and (marked_faces := self._marked(pixels, key)):
             found, salt, consistent, parser = marked_faces, CONSISTENT_SALT, True, self.parser
         elif header is None:
@@ -252,9 +289,11 @@ class Engine:
         else:
             found, salt, consistent = _from_header(header), header.flow_salt, header.consistent
             backend, parser = self._fitting(header, pixels)
+            stays = _regions_of(header, [face.quad for face in found if face.obstacle is None])
             if consistent:  # then the watermark lies where a search finds the face, not where the record places it
                 found = _at_marks(found, self._marked(pixels, key))
         synth = [face for i, face in enumerate(found) if face.obstacle is None and i not in kept]
+        stays = stays or [()] * len(synth)
         current = header is not None and header.weights_digest == self.backend.digest()
         nonces = (
             recorded_nonces(header, current and isinstance(backend, Verifying))
@@ -269,12 +308,12 @@ class Engine:
         elif backend.marked:
             known = [nonce or b"" if _nonce_keyed(backend) else b"" for nonce in nonces]
             cuts = [
-                self._cut(pixels, face.quad, parser, mark, nonce)
-                for face, mark, nonce in zip(synth, marks, known, strict=True)
+                self._cut(pixels, face.quad, parser, mark, nonce, stays=stay)
+                for face, mark, nonce, stay in zip(synth, marks, known, stays, strict=True)
             ]
         else:
-            cuts = [self._cut(pixels, face.quad, parser) for face in synth]
-        result = self._replace(pixels, cuts, keys, backend, backend.recover, backend.exact_recovery)
+            cuts = [self._cut(pixels, face.quad, parser, stays=stay) for face, stay in zip(synth, stays, strict=True)]
+        result, _ = self._replace(pixels, cuts, keys, backend, backend.recover, backend.exact_recovery)
         if header and isinstance(backend, Verifying):
             checks = [backend.checked(to_tensor(cut.crop[None]), key) for cut, key in zip(cuts, keys, strict=True)]
             notes = (*notes, *verified(header, checks, nonces, current))
@@ -283,6 +322,10 @@ class Engine:
     def unreported(self, pixels: Pixels, faces: Sequence[FaceReport]) -> list[Box]:
         """The boxes of faces in a picture that are at the places of none of these."""
         return elsewhere(self.detector.detect(pixels), [face.box for face in faces])
+
+    def _loaded_matcher(self) -> matching.Matcher:
+        self._matcher = self._matcher or matching.Matcher(self.device)
+        return self._matcher
 
     def _nonce_parameters(self, nonces: Sequence[bytes], sealed: bool) -> dict[str, Parameter]:
         """The record's parameters for nonces and an encrypted original, if the backend uses them."""
@@ -320,7 +363,7 @@ class Engine:
                 f"the photo is {width}x{height} px, its record says {w}x{h}",
                 "it was resized or cropped; a photo made with --stateless can be recovered with --stateless",
             )
-        parameters = {k: v for k, v in header.parameters.items() if not k.startswith((OUTLINE, NONCES, ORIGINAL))}
+        parameters = {k: v for k, v in header.parameters.items() if not k.startswith(NOT_SETTINGS)}
         parser = str(parameters.pop("parser", self.parser))
         if self.refine is not None:
             parameters["refine"] = self.refine
@@ -402,23 +445,38 @@ class Engine:
         except ValueError as error:
             raise ContainerError("the record's outline of a face is damaged", str(error)) from error
 
-    def _cut(self, pixels: Pixels, quad: Quad, parser: str, mark: FaceKey | None = None, nonce: bytes = b"") -> _Cut:
-        """A face with the parser's mask, or with that of its registration mark under a key."""
+    def _cut(
+        self,
+        pixels: Pixels,
+        quad: Quad,
+        parser: str,
+        mark: FaceKey | None = None,
+        nonce: bytes = b"",
+        names: Sequence[str] = (),
+        stays: Sequence[Points] = (),
+    ) -> _Cut:
+        """A face with the parser's mask, or with that of its registration mark under a key; without regions of these
+        names, or what is said to stay."""
         crop, mesh = self._aligned(pixels, quad)
         face = parse.face_mask(crop, mesh, len(crop), parser)
         eyeless = parse.hides_eyes(face, mesh)
         if self.backend.margin != "none":
             face = parse.with_margin(face, crop, mesh if self.backend.margin == "beyond" else None)
+        recorded = regions.outlines(mesh, len(crop), names)
+        stays = stays or regions.polygons(recorded, quad)
+        face = regions.without(face, stays, quad)
         if mark is not None:
             face = registration.replaced(pixels, quad, face > 0.5, mark, nonce).astype(face.dtype)
-        return _Cut(quad, crop, blend.soften(face), eyeless)
+            face = regions.without(face, stays, quad)
+        return _Cut(quad, crop, blend.soften(face), eyeless, recorded, stays)
 
     def _replace(
         self, pixels: Pixels, cuts: list[_Cut], keys: list[FaceKey], backend: Backend, run: Render, exact: bool
-    ) -> Pixels:
+    ) -> tuple[Pixels, list[NDArray[np.float32]]]:
         """Render every cut's face anew and blend it in; crops of one size go to the backend together.
 
         A grey photo stays grey: renders are colour pictures, and a trace of hue would tell where faces are.
+        Returns also where each face is seen in its crop.
         """
         by_size: dict[int, list[int]] = {}
         for i, cut in enumerate(cuts):
@@ -443,8 +501,10 @@ class Engine:
                 if not backend.matches_light:
                     render = blend.match_light(render, cut.crop, shown[i])
                 render = blend.match_grain(render, cut.crop, shown[i])
-            result = blend.paste(result, render, shown[i], cut.quad)
-        return blend.as_grey(result) if cuts and blend.is_grey(pixels) else result
+            before, result = result, blend.paste(result, render, shown[i], cut.quad)
+            regions.keep(result, before, cut.stays)
+        result = blend.as_grey(result) if cuts and blend.is_grey(pixels) else result
+        return result, [shown[i] for i in range(len(cuts))]
 
     def _to_be_found(self, pixels: Pixels, cuts: list[_Cut]) -> list[Quad]:
         """The squares that detection finds in the finished photo: a new face's landmarks differ a little."""
@@ -475,6 +535,7 @@ class Engine:
                 if pattern is not None:  # summed before rounding, which would drop less than half a grey level
                     correction = correction + (127.5 * pattern)[0].permute(1, 2, 0).numpy()
                     result = blend.add(uncorrected, correction, quad)
+                    regions.keep(result, uncorrected, cut.stays)
         return result
 
 
@@ -516,6 +577,14 @@ def _from_header(header: Header) -> list[Located]:
         Located(report.box, np.array(face.quad, np.float64), report.reason or None)
         for face, report in zip(header.faces, header.reports(), strict=True)
     ]
+
+
+def _regions_of(header: Header, quads: Sequence[Quad]) -> list[Sequence[Points]]:
+    """What stays of each replaced face, by the record."""
+    try:
+        return [regions.polygons(str(header.parameters.get(f"{REGIONS}{i}", "")), quad) for i, quad in enumerate(quads)]
+    except ValueError as error:
+        raise ContainerError("the record's outline of a region is damaged", str(error)) from error
 
 
 def _report(found: list[Located], kept: dict[int, str]) -> list[FaceReport]:

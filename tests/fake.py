@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from anonface.crypto.keys import CONSISTENT_SALT, Key, fresh_salt
 from anonface.errors import ContainerError, NoFaceError, UsageError
+from anonface.faces.details import FaceDetails
 from anonface.pipeline import Anonymized, FaceReport, Recovered, choose_device
-from anonface.record.anf1 import FaceEntry, Header
+from anonface.record.anf1 import FaceChecks, FaceEntry, Header
 
 SIDE = 16
 
@@ -50,7 +53,19 @@ class FakeEngine:
         return []
 
     def anonymize(
-        self, pixels, key, *, consistent=False, boxes=(), kdf=None, faces="all", faceless=False, sealed=False
+        self,
+        pixels,
+        key,
+        *,
+        consistent=False,
+        boxes=(),
+        kdf=None,
+        faces="all",
+        faceless=False,
+        sealed=False,
+        keep_regions=(),
+        check=False,
+        detailed=False,
     ):
         if not pixels.any() and not faceless:
             raise NoFaceError("no face was found", "name one with --box x,y,w,h")
@@ -63,7 +78,7 @@ class FakeEngine:
         entries = [FaceEntry(square(x, y)) for x, y in chosen.values()]
         header = Header(
             backend=self.chosen_backend,
-            parameters={"refine": 1},
+            parameters={"refine": 1, **({"regions": ",".join(keep_regions)} if keep_regions else {})},
             flow_salt=salt,
             consistent=consistent,
             kdf=kdf,
@@ -71,7 +86,13 @@ class FakeEngine:
             canvas=(pixels.shape[1], pixels.shape[0]),
             faces=(*entries, *(FaceEntry(square(0, 0), "mosaic") for _ in boxes)),
         )
-        return Anonymized(painted(pixels, key, salt, chosen.values()), reports, header)
+        checks = FaceChecks(True, True, 0.25, False) if check else FaceChecks(True)
+        reports = [replace(report, checks=checks) for report in reports]
+        labels = np.zeros(pixels.shape[:2], np.uint8)
+        for number, (x, y) in chosen.items():
+            labels[y : y + SIDE, x : x + SIDE] = number + 1
+        known = FaceDetails(labels, tuple(np.zeros((468, 2)) for _ in reports)) if detailed else None
+        return Anonymized(painted(pixels, key, salt, chosen.values()), reports, header, details=known)
 
     def recover(self, pixels, key, header=None, *, faces="all"):
         if header and header.backend != self.chosen_backend:

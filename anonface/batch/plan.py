@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from anonface.batch.face_files import FACES, face_files
 from anonface.batch.folders import Search, fixed_part, is_folder, is_pattern, is_there, matches, search, taken_literally
 from anonface.batch.task import EXPECTED, FORMATS, MARKS, RESULT, SUFFIXES, Direction, format_of, result_mark
 from anonface.errors import UsageError
@@ -31,7 +32,7 @@ class Job:
     """One photo: its file, its output, and its sidecar, if there is one.
 
     ``named`` means that the user chose the target's name with its suffix; otherwise a recovered original takes its own
-    suffix.
+    suffix. ``faces`` is the name, without a suffix, of the files that tell of its faces.
     """
 
     direction: Direction
@@ -39,11 +40,13 @@ class Job:
     target: Path
     sidecar: Path | None = None
     named: bool = False
+    faces: Path | None = None
 
     @property
     def outputs(self) -> tuple[Path, ...]:
         """The files that the job writes, the photo last."""
-        return (self.sidecar, self.target) if self.sidecar and self.direction == "anonymize" else (self.target,)
+        record = (self.sidecar,) if self.sidecar and self.direction == "anonymize" else ()
+        return (*record, *(face_files(self.faces) if self.faces else ()), self.target)
 
     def written_as(self, file: Path) -> Job:
         """The job with the name that its photo was written under."""
@@ -58,6 +61,7 @@ def plan(
     name: str | None = None,
     format: str | None = None,
     sidecar: str | None = None,
+    faces_out: str | Path | None = None,
     recursive: bool = False,
 ) -> list[Job]:
     """Plan a run; nothing is written.
@@ -72,6 +76,7 @@ def plan(
             ``{suffix}`` (the photo's), ``{mark}`` (anon or recovered) and ``{ext}`` (the result's suffix with its dot).
         format: png, webp or jpeg; None takes that of ``output``, else png.
         sidecar: as ``output``; in a folder, records are named after the anonymized photos with ``.anf`` appended.
+        faces_out: a folder for what is known of the faces, with the tree of ``output``.
         recursive: search subfolders.
 
     Raises:
@@ -94,7 +99,8 @@ def plan(
             raise UsageError(f"--format {format} contradicts the name {str(target)!r}")
         anonymized = target if direction == "anonymize" else source
         record = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
-        jobs.append(Job(direction, source, target, record, named))
+        known = Path(faces_out) / branch / f"{target.stem}.{FACES}" if faces_out is not None else None
+        jobs.append(Job(direction, source, target, record, named, known))
     refuse_conflicts([Input(job.source) for job in jobs], outputs_of(jobs, any_suffix=True), COLLISION_HINT)
     return jobs
 

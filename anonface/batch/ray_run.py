@@ -61,7 +61,7 @@ class Worker:
             return rules.failed(job, raised, ends=True), []
         try:
             treated = self._task.treat(opened)
-            self._files = self._task.files(opened, treated, job.target, job.sidecar)
+            self._files = self._task.files(opened, treated, job.target, job.sidecar, job.faces)
         except Exception as raised:
             return rules.failed(job, raised, time.perf_counter() - started), []
         outcome = done(job, treated, self._files, time.perf_counter() - started)
@@ -262,4 +262,5 @@ def _ray() -> Iterator[Any]:
 
 def _absolute(job: Job) -> Job:
     sidecar = job.sidecar.absolute() if job.sidecar else None
-    return replace(job, source=job.source.absolute(), target=job.target.absolute(), sidecar=sidecar)
+    faces = job.faces.absolute() if job.faces else None
+    return replace(job, source=job.source.absolute(), target=job.target.absolute(), sidecar=sidecar, faces=faces)

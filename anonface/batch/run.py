@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anonface import signals
+from anonface.batch.face_files import face_files
 from anonface.batch.journal import Journal, Record
 from anonface.batch.plan import Job, existing
 from anonface.batch.task import FORMATS, Opened, State, Task, Treated, Verified, write_files
@@ -28,7 +29,7 @@ from anonface.images import (
     size_of,
 )
 from anonface.images.paths import check_target
-from anonface.record.anf1 import FaceReport
+from anonface.record.anf1 import FaceChecks, FaceReport
 
 WRITTEN: tuple[State, ...] = ("done", "copied", "decoy")
 OUT_OF_MEMORY = "out of memory"
@@ -83,15 +84,10 @@ class Outcome:
             "resumed": self.resumed,
             "tier": self.tier or None,
             "seconds": round(self.seconds, 3),
-            "faces": [
-                {
-                    "index": face.index,
-                    "kind": face.kind,
-                    "reason": face.reason,
-                    "box" if face.seen else "crop": [round(v, 1) for v in face.box],
-                }
-                for face in self.faces
-            ],
+            "faces": [_face_record(face) for face in self.faces],
+            **(
+                {"face_files": [str(file) for file in face_files(self.job.faces)]} if self.job.faces and written else {}
+            ),
             "warnings": list(self.notes),
             **({"verified": self.verified, "exact": self.exact} if self.job.direction == "recover" else {}),
             "error": {"code": error.exit_code, "message": error.message, "hint": error.hint} if error else None,
@@ -100,12 +96,7 @@ class Outcome:
     @classmethod
     def resume(cls, job: Job, record: Record) -> Outcome:
         """The outcome that an earlier run noted about a finished photo."""
-        faces = [
-            FaceReport(
-                face["index"], face["kind"], tuple(face.get("box") or face["crop"]), face["reason"], "box" in face
-            )
-            for face in record["faces"]
-        ]
+        faces = [_face_report(face) for face in record["faces"]]
         job = job.written_as(Path(record["output"]))
         return cls(
             job,
@@ -118,6 +109,36 @@ class Outcome:
             resumed=True,
             verified=record.get("verified", "unknown"),
         )
+
+
+def _face_record(face: FaceReport) -> Record:
+    record: Record = {
+        "index": face.index,
+        "kind": face.kind,
+        "reason": face.reason,
+        "box" if face.seen else "crop": [round(v, 1) for v in face.box],
+    }
+    if checks := face.checks:
+        record |= {
+            "found_before": checks.found_before,
+            "found_after": checks.found_after,
+            "matched": checks.matched,
+            "similarity": None if checks.similarity is None else round(checks.similarity, 3),
+            "covered": face.kind == "mosaic",
+            "left": face.kind == "kept",
+        }
+    return record
+
+
+def _face_report(record: Record) -> FaceReport:
+    """The inverse of :func:`_face_record`."""
+    checks = None
+    if "found_before" in record:
+        checks = FaceChecks(
+            record["found_before"], record.get("found_after"), record.get("similarity"), record.get("matched")
+        )
+    box = tuple(record.get("box") or record["crop"])
+    return FaceReport(record["index"], record["kind"], box, record["reason"], "box" in record, checks)
 
 
 @dataclass(frozen=True)
@@ -232,7 +253,7 @@ def run(
     def close(hand: _InHand, opened: Opened, treated: Treated, seconds: float) -> None:
         started = time.perf_counter()
         try:
-            files = task.files(opened, treated, hand.job.target, hand.job.sidecar)
+            files = task.files(opened, treated, hand.job.target, hand.job.sidecar, hand.job.faces)
             outcome = done(hand.job, treated, files, seconds + time.perf_counter() - started)
             rules.note(hand.job, outcome, [(file, size_of(data)) for file, data in files])
             write_files(files, rules.overwrite)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.batch.face_files import FACES, encoded_faces
 from anonface.crypto.keys import Argon2, Key
 from anonface.errors import (
     AnonfaceError,
@@ -45,7 +46,7 @@ from anonface.record.anf1 import FaceReport, Header, Tier
 
 if TYPE_CHECKING:
     from anonface.faces.locate import Chosen
-    from anonface.pipeline import Engine
+    from anonface.pipeline import Anonymized, Engine
 
 
 Pixels = NDArray[np.uint8]
@@ -57,9 +58,10 @@ Verified = Literal["yes", "unknown", "no"]
 SUFFIXES = {"png": ".png", "webp": ".webp", "jpeg": ".jpg"}
 FORMATS = {".png": "png", ".webp": "webp", ".jpg": "jpeg", ".jpeg": "jpeg"}
 QUALITY = 95
-RESULT = re.compile(r"\.(anon|recovered|decoy)(\.\w+)$", re.IGNORECASE)
+RESULT = re.compile(rf"\.(anon\.{FACES}|anon|recovered|decoy)(\.\w+)$", re.IGNORECASE)
 MARKS = {"anonymize": "anon", "recover": "recovered"}
 _DECOY = "decoy"
+NO_STATELESS = "leave out --stateless or --keep-regions"
 EXPECTED = {"anonymize": "", "recover": "anon"}
 DEFAULT_BACKEND = "ifadit"
 
@@ -145,7 +147,9 @@ class Task(Protocol):
         """Process the photo on the device."""
         ...
 
-    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
+    def files(
+        self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None, faces: Path | None = None
+    ) -> list[tuple[Path, Content]]:
         """The files to write and their contents, the photo itself last. Runs in any thread."""
         ...
 
@@ -166,6 +170,13 @@ class Anonymizing:
     quality: int = QUALITY
     keep_metadata: bool = False
     max_pixels: int = MAX_PIXELS
+    keep_regions: Sequence[str] = ()
+    check: bool = False
+    detailed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.keep_regions and self.stateless:
+            raise UsageError("the regions that stay are in the record, and --stateless stores none", NO_STATELESS)
 
     def open(self, source: Source, sidecar: Path | None = None) -> Opened:
         data, photo = open_photo(source, self.max_pixels)
@@ -193,6 +204,9 @@ class Anonymizing:
             faces=self.faces,
             faceless=self.faceless,
             sealed=self.seal != "none" and not self.stateless,
+            keep_regions=tuple(self.keep_regions),
+            check=self.check,
+            detailed=self.detailed,
         )
         for cause, shown in appearances(replace(opened.decoded, pixels=result.pixels)):
             if unreported := engine.unreported(shown, result.faces):
@@ -207,7 +221,19 @@ class Anonymizing:
         )
         return Treated(result, "stateless" if self.stateless else self.seal, notes)
 
-    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
+    def files(
+        self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None, faces: Path | None = None
+    ) -> list[tuple[Path, Content]]:
+        known: list[tuple[Path, Content]] = []
+        if faces:
+            result: Anonymized = treated.result  # type: ignore[assignment]
+            known = encoded_faces(faces, opened.source, target, result)
+        *record, image = self._photo_files(opened, treated, target, sidecar)
+        return [*record, *known, image]
+
+    def _photo_files(
+        self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None
+    ) -> list[tuple[Path, Content]]:
         photo, pixels = opened.decoded, treated.result.pixels
         image = _encoded(target, photo, pixels, self.quality, self.keep_metadata)
         if self.stateless:
@@ -339,7 +365,9 @@ class Recovering:
             Recovered(tier, opened.verified, faces, None, _pixels=pixels), used, notes, verified=opened.verified
         )
 
-    def files(self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None) -> list[tuple[Path, Content]]:
+    def files(
+        self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None, faces: Path | None = None
+    ) -> list[tuple[Path, Content]]:
         if self._tier(opened) == "file":
             target = self._original_target(opened, target)
             return [(target, treated.result.original)]  # type: ignore[attr-defined]

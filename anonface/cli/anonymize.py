@@ -24,6 +24,7 @@ from anonface.cli.options import (
     BatchSize,
     Box,
     ChangedFaces,
+    Check,
     Compile,
     Consistent,
     Decoy,
@@ -32,12 +33,14 @@ from anonface.cli.options import (
     DryRun,
     Faces,
     FacesKept,
+    FacesOut,
     Format,
     Free,
     JpegQuality,
     Keep,
     KeepFaces,
     KeepMetadata,
+    KeepRegions,
     KeyFile,
     MaxPixels,
     Model,
@@ -76,6 +79,7 @@ from anonface.cli.options import (
     check_jpeg,
     check_options,
     chosen_faces,
+    chosen_regions,
     parse_box,
     refinement_steps,
 )
@@ -108,6 +112,8 @@ def anonymize(
     faces: Faces = "all",
     keep_faces: KeepFaces = None,
     box: Box = None,
+    keep_regions: KeepRegions = None,
+    check: Check = False,
     no_face: NoFace = "fail",
     consistent: Consistent = False,
     free: Free = None,
@@ -121,6 +127,7 @@ def anonymize(
     keep_metadata: KeepMetadata = False,
     sheet: Sheet = None,
     review: Review = None,
+    faces_out: FacesOut = None,
     annotations: AnnotationPaths = None,
     max_pixels: MaxPixels = 64_000_000,
     recursive: Recursive = False,
@@ -149,7 +156,17 @@ def anonymize(
     if stateless and sidecar:
         raise UsageError("--stateless stores no record, so there is none to write into a --sidecar")
     boxes = [parse_box(text) for text in box or ()]
-    jobs = plan(paths, "anonymize", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
+    stay = chosen_regions(keep_regions, stateless)
+    jobs = plan(
+        paths,
+        "anonymize",
+        output=output,
+        name=name,
+        format=format,
+        sidecar=sidecar,
+        faces_out=faces_out,
+        recursive=recursive,
+    )
     check_jpeg(jpeg_quality, jobs)
     if boxes and len(jobs) > 1:
         raise UsageError("--box belongs to one photo", "anonymize that photo alone")
@@ -181,6 +198,9 @@ def anonymize(
         "quality": jpeg_quality or QUALITY,
         "keep_metadata": keep_metadata,
         "max_pixels": max_pixels,
+        "keep_regions": stay,
+        "check": check,
+        "detailed": faces_out is not None,
     }
     engine = EngineSettings(
         backend, device, detector, parser, refinement_steps(refine, quality), batch_size, keep_faces, max_pixels, own

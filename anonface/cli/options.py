@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 ATTRIBUTES = ("sex", "age", "tone")  # the key preserves them by default; models.identity's CONDITIONS
+REGIONS = ("eyes", "brows", "nose", "mouth")  # that --keep-regions knows; faces.regions.PARTS
 EFFORTS = {"fast": 0, "balanced": 20, "best": 40}  # refinement steps
 Paths = Annotated[
     list[str], typer.Argument(metavar="PATH", help="Photos, folders or quoted patterns such as 'album/**/*.jpg'.")
@@ -201,6 +202,23 @@ Keep = Annotated[
     ),
 ]
 
+KeepRegions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="eyes,brows,...",
+        help="Regions of faces to leave unchanged, of eyes, brows, nose and mouth; less private.",
+        rich_help_panel=FACES,
+    ),
+]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Look for each face again in the result and compare it with the original, for the report.",
+        rich_help_panel=FACES,
+    ),
+]
+
 # Quality and speed
 Quality = Annotated[
     Literal["fast", "balanced", "best"] | None,
@@ -287,6 +305,14 @@ Review = Annotated[
     typer.Option(
         metavar="FILE",
         help="Also write an HTML page of every face before and after; it shows the originals.",
+        rich_help_panel=FILES,
+    ),
+]
+FacesOut = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Also write a mask of what was replaced and the landmarks of each photo to this folder.",
         rich_help_panel=FILES,
     ),
 ]
@@ -451,6 +477,20 @@ def backend_options(
     free = _changeable(free, keep)
     named = {"free": free, "model": model, "transform": transform, "steps": steps, "compile": compiled or None}
     return {name: value for name, value in named.items() if value is not None}
+
+
+def chosen_regions(text: str | None, stateless: bool) -> tuple[str, ...]:
+    """The regions of --keep-regions."""
+    from anonface.batch.task import NO_STATELESS
+
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if text is not None and not (names and set(names) <= set(REGIONS)):
+        raise UsageError(f"--keep-regions {text!r} names other regions than {', '.join(REGIONS)}", "for example eyes")
+    if set(names) == set(REGIONS):
+        raise UsageError("if all regions stay, hardly anything of a face is replaced", "keep three at most")
+    if names and stateless:
+        raise UsageError("the regions that stay are in the record, and --stateless stores none", NO_STATELESS)
+    return tuple(name for name in REGIONS if name in names)
 
 
 def chosen_faces(text: str) -> Chosen:

@@ -152,17 +152,35 @@ def paste(photo: Pixels, render: Pixels, soft: Mask, quad: Points) -> Pixels:
     if box is None:
         return pasted
     rows, columns = box
-    size = min(len(render), max(1, round(side_of(quad))))  # shrink first, by area, so that the warp does not alias
-    if size < len(render):
-        render = np.asarray(cv2.resize(render, (size, size), interpolation=cv2.INTER_AREA), np.uint8)
-        soft = np.asarray(cv2.resize(soft, (size, size), interpolation=cv2.INTER_AREA), np.float32)
-    warp, extent = _way_into(quad, size, rows, columns)
+    render = _shrunk(render, quad)
+    warp, extent = _way_into(quad, len(render), rows, columns)
     colours = cv2.warpAffine(render, warp, extent, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
-    cover = cv2.warpAffine(soft, warp, extent, flags=cv2.INTER_LINEAR)[..., None]
+    share = _share(soft, quad, rows, columns)[..., None]
     part = pasted[rows, columns]
-    mixed = np.rint(composite(part.astype(np.float32), colours.astype(np.float32), cover))
-    pasted[rows, columns] = np.where(cover > 0, mixed, part)
+    mixed = np.rint(composite(part.astype(np.float32), colours.astype(np.float32), share))
+    pasted[rows, columns] = np.where(share > 0, mixed, part)
     return pasted
+
+
+def cover(shape: tuple[int, ...], soft: Mask, quad: Points) -> tuple[slice, slice, Mask] | None:
+    """Where :func:`paste` puts something into a photo of this shape: rows, columns, and how much of it shows there in
+    0..1; None where the quad misses the photo."""
+    box = _bounds(quad, shape)
+    return None if box is None else (*box, _share(soft, quad, *box))
+
+
+def _shrunk(picture: NDArray[Any], quad: Points) -> NDArray[Any]:
+    """A crop with no more pixels than its quad has in the photo: shrunk by area, so that the warp does not alias."""
+    size = min(len(picture), max(1, round(side_of(quad))))
+    if size == len(picture):
+        return picture
+    return np.asarray(cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA), picture.dtype)
+
+
+def _share(soft: Mask, quad: Points, rows: slice, columns: slice) -> Mask:
+    soft = _shrunk(soft, quad)
+    warp, extent = _way_into(quad, len(soft), rows, columns)
+    return np.asarray(cv2.warpAffine(soft, warp, extent, flags=cv2.INTER_LINEAR), np.float32)
 
 
 def add(photo: Pixels, pattern: NDArray[np.float32], quad: Points) -> Pixels:
@@ -214,10 +232,10 @@ def mosaic(photo: Pixels, quad: Points, cells: int = MOSAIC_CELLS) -> Pixels:
         A new photo, unchanged outside the ellipse.
     """
     covered = photo.copy()
-    box = _bounds(quad, photo.shape)
-    if box is None:
+    found = ellipse(photo.shape, quad)
+    if found is None:
         return covered
-    rows, columns = box
+    rows, columns, inside = found
     part = covered[rows, columns]
     height, width = part.shape[:2]
     whole = quad.max(0) - quad.min(0)
@@ -227,13 +245,23 @@ def mosaic(photo: Pixels, quad: Points, cells: int = MOSAIC_CELLS) -> Pixels:
     )
     coarse = cv2.resize(part, counts[::-1], interpolation=cv2.INTER_AREA)
     blocks = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_NEAREST)
-    turns = np.linspace(0, 2 * math.pi, 180, endpoint=False)
-    ellipse = transform(crop_to_photo(quad, 2), 1 + np.column_stack([np.cos(turns), np.sin(turns)]))
-    ellipse = np.rint((ellipse - (columns.start, rows.start) - 0.5) * 16).astype(np.int32)
-    inside = np.zeros((height, width), np.uint8)
-    cv2.fillConvexPoly(inside, ellipse, (1,), shift=4)
-    covered[rows, columns] = np.where(inside[..., None] > 0, blocks, part)
+    covered[rows, columns] = np.where(inside[..., None], blocks, part)
     return covered
+
+
+def ellipse(shape: tuple[int, ...], quad: Points) -> tuple[slice, slice, NDArray[np.bool_]] | None:
+    """The ellipse that fills a quad, in a photo of this shape: rows, columns, and which of their pixels it holds; None
+    where the quad misses the photo."""
+    box = _bounds(quad, shape)
+    if box is None:
+        return None
+    rows, columns = box
+    turns = np.linspace(0, 2 * math.pi, 180, endpoint=False)
+    outline = transform(crop_to_photo(quad, 2), 1 + np.column_stack([np.cos(turns), np.sin(turns)]))
+    outline = np.rint((outline - (columns.start, rows.start) - 0.5) * 16).astype(np.int32)
+    inside = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.uint8)
+    cv2.fillConvexPoly(inside, outline, (1,), shift=4)
+    return rows, columns, inside > 0
 
 
 def _way_into(quad: Points, size: int, rows: slice, columns: slice) -> tuple[NDArray[np.float64], tuple[int, int]]:

@@ -10,6 +10,8 @@ from torch import Tensor
 from anonface import weights
 from anonface.models.identity import IdentityEncoder
 
+Crop = NDArray[np.uint8]
+
 SIDE = 256  # px, of the crops
 SAME_PERSON = 0.5
 """Least cosine of two codes that are taken for one person's; docs/batch.md says what it was chosen by."""
@@ -26,19 +28,34 @@ class KnownPeople:
         WeightsError: the encoder's weights cannot be had.
     """
 
-    def __init__(self, crops: list[NDArray[np.uint8]], device: torch.device | str = "cpu") -> None:
+    def __init__(self, crops: list[Crop], device: torch.device | str = "cpu") -> None:
+        self._matcher = Matcher(device)
+        self.codes = torch.cat([self._matcher.code(crop) for crop in crops])
+
+    def matches(self, crop: Crop) -> bool:
+        """Whether an aligned face, uint8 [SIDE, SIDE, 3], shows one of them."""
+        return bool((self.codes @ self._matcher.code(crop)[0]).max() >= SAME_PERSON)
+
+
+class Matcher:
+    """The loaded encoder.
+
+    Raises:
+        WeightsError: its weights cannot be had.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
         self.encoder = IdentityEncoder()
         weights.load(self.encoder, "identity")
         self.encoder.requires_grad_(False).eval().to(self.device)
-        self.codes = torch.cat([self._code(crop) for crop in crops])
 
-    def matches(self, crop: NDArray[np.uint8]) -> bool:
-        """Whether an aligned face, uint8 [SIDE, SIDE, 3], shows one of them."""
-        return bool((self.codes @ self._code(crop)[0]).max() >= SAME_PERSON)
+    def similarity(self, one: Crop, other: Crop) -> float:
+        """The cosine of two faces' codes, -1 to 1; from SAME_PERSON on they match."""
+        return float((self.code(one) @ self.code(other)[0])[0])
 
-    def _code(self, crop: NDArray[np.uint8]) -> Tensor:
-        """A unit code [1, 448]."""
+    def code(self, crop: Crop) -> Tensor:
+        """The unit code [1, 448] of an aligned face, uint8 [SIDE, SIDE, 3]."""
         face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1
         with torch.inference_mode():
             return self.encoder(face.to(self.device)).cpu()

@@ -1,7 +1,7 @@
 """Image files: decoding, encoding, colours, depths above 8 bits, metadata, atomic writes."""
 
 from anonface.images.decode import MAX_PIXELS, frame, read_photo
-from anonface.images.encode import encode_photo
+from anonface.images.encode import encode_labels, encode_photo
 from anonface.images.files import (
     MAX_FILE_BYTES,
     Content,
@@ -23,6 +23,7 @@ __all__ = [
     "Photo",
     "check_folder",
     "check_output",
+    "encode_labels",
     "encode_photo",
     "frame",
     "read_file",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anonface.errors import LimitError, UsageError
 from anonface.images import depth
 from anonface.images.photo import Photo
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SIDE_LIMITS = {"png": 2**31 - 1, "webp": 16_383, "jpeg": 65_535}  # px, of the formats that can be written
 
@@ -53,4 +56,13 @@ def encode_photo(photo: Photo, format: str = "png", quality: int = 95, keep_meta
         options[format]["exif"] = exif
     buffer = io.BytesIO()
     Image.fromarray(planes).save(buffer, format.upper(), icc_profile=photo.icc, **options[format])
+    return buffer.getvalue()
+
+
+def encode_labels(labels: NDArray[Any]) -> bytes:
+    """A map of numbers [H, W], uint8 or uint16, -> the bytes of a grey PNG with these values."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(labels).save(buffer, "PNG")
     return buffer.getvalue()

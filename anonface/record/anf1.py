@@ -27,6 +27,7 @@ DIGEST_BYTES = 32
 GRID = 16  # quads are on a grid of 1/GRID px
 KINDS = ("synth", "mosaic")  # in the order of their codes
 NONCES = "nonces"  # the parameter that holds the nonces of the faces' payloads, since version 6 of the watermark
+REGIONS = "regions"  # the parameter that names the regions that stayed; followed by a face's number, their outlines
 ORIGINAL = "sealed"  # the parameter that is true where an original was sealed into the record when it was made
 # The backends whose photos of one key shared a keystream up to version 5; no other is added.
 MARKED = ("ifadit", "diffusion", "dbaf", "hford")
@@ -97,6 +98,23 @@ class Seal:
 
 
 @dataclass(frozen=True)
+class FaceChecks:
+    """What a detector and a recognizer say of one face.
+
+    Args:
+        found_before: whether the detector found it in the original.
+        found_after: whether the detector finds a face at its place in the finished photo; None if not looked for.
+        similarity: the recognizer's cosine of the original and the new face, -1 to 1; None if not compared.
+        matched: whether that is enough for one person.
+    """
+
+    found_before: bool
+    found_after: bool | None = None
+    similarity: float | None = None
+    matched: bool | None = None
+
+
+@dataclass(frozen=True)
 class FaceReport:
     """The result of one face.
 
@@ -106,6 +124,7 @@ class FaceReport:
         box: (x, y, w, h) in pixels: where it was seen, or where its crop lies.
         reason: why it was not synthesised.
         seen: which of the two; records know nothing but crops.
+        checks: of an anonymized face.
     """
 
     index: int
@@ -113,6 +132,7 @@ class FaceReport:
     box: tuple[float, float, float, float]
     reason: str = ""
     seen: bool = True
+    checks: FaceChecks | None = None
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,7 @@ class Noting:
         self.step("treat", opened.source)
         return Treated(Recovered(None, [FaceReport(0, "synth", (0, 0, 1, 1))]), "none")
 
-    def files(self, opened, treated, target, sidecar):
+    def files(self, opened, treated, target, sidecar, faces=None):
         self.step("files", opened.source)
         return [(target, opened.source.name.encode())]
 

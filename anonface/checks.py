@@ -1,0 +1,56 @@
+"""Checks of an anonymized photo, face by face: seen by the detector before and after, known to a recognizer or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from anonface.faces import align, matching
+from anonface.faces.detect import Box, Detector, Pixels
+from anonface.faces.locate import Located
+from anonface.faces.second_look import found_again
+from anonface.record.anf1 import FaceChecks, FaceReport
+
+SEEN_LATE = "seen when the finished photo was looked at"
+
+
+def checked(
+    report: Sequence[FaceReport],
+    found: Sequence[Located],
+    boxes: Sequence[Box],
+    original: Pixels,
+    finished: Pixels,
+    detector: Detector | None,
+    matcher: Callable[[], matching.Matcher] | None,
+) -> list[FaceReport]:
+    """A report with checks.
+
+    Args:
+        found: the faces of the report.
+        boxes: those of faces that were named, and not detected.
+        original, finished: the photo before and after, uint8 [H, W, 3].
+        detector: looks at the finished photo; None does not look.
+        matcher: compares replaced faces; None does not compare.
+    """
+    seen = found_again(finished, [face.seen for face in found], detector) if detector else [None] * len(found)
+    result = []
+    for face, entry, again in zip(found, report, seen, strict=True):
+        before = face.obstacle != SEEN_LATE and not any(np.allclose(face.box, box) for box in boxes)
+        alike = None
+        if matcher and entry.kind == "synth":
+            one, other = (align.crop(pixels, face.quad, matching.SIDE) for pixels in (original, finished))
+            alike = matcher().similarity(one, other)
+        matched = None if alike is None else alike >= matching.SAME_PERSON
+        result.append(replace(entry, checks=FaceChecks(before, again, alike, matched)))
+    return result
+
+
+def still_matched(report: Sequence[FaceReport]) -> tuple[str, ...]:
+    """A note for each replaced face that still matches its original."""
+    return tuple(
+        f"face {face.index}: still matched to the original by a recognizer ({face.checks.similarity:.2f})"
+        for face in report
+        if face.checks and face.checks.matched
+    )
