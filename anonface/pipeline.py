@@ -254,7 +254,7 @@ class Engine:
         replaced = [
             Replaced(number, cut.quad, soft, cut.stays) for number, cut, soft in zip(rendered, cuts, shown, strict=True)
         ]
-        known = details(result, found, list(kept), replaced, late) if detailed else None
+        known = details(pixels, result, found, list(kept), replaced, late) if detailed else None
         return Anonymized(result, report, header, notes, known)
 
     def recover(

@@ -14,7 +14,7 @@ anonface keygen my.key --passphrase""",
     "anonymize": """\
 anonface anonymize photo.jpg --key-file my.key
 anonface anonymize album -r -o out --key-file my.key --consistent
-anonface anonymize photo.jpg --key-file my.key --quality fast --seal none""",
+anonface anonymize data -r -o out --key-file my.key --annotations data""",
     "recover": """\
 anonface recover photo.anon.png --key-file my.key
 anonface recover out -r -o recovered --key-file my.key

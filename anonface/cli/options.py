@@ -321,7 +321,7 @@ AnnotationPaths = Annotated[
     typer.Option(
         "--annotations",
         metavar="PATH",
-        help="COCO, YOLO, Pascal VOC or CVAT files, or a folder of them, to carry to the results; can be repeated.",
+        help="COCO, YOLO, Pascal VOC or CVAT annotations to carry to the results, file or folder; repeatable.",
         rich_help_panel=FILES,
     ),
 ]

@@ -40,12 +40,17 @@ class Replaced:
 
 
 def details(
-    finished: Pixels, faces: Sequence[Located], kept: Sequence[int], replaced: Sequence[Replaced], late: int
+    original: Pixels,
+    finished: Pixels,
+    faces: Sequence[Located],
+    kept: Sequence[int],
+    replaced: Sequence[Replaced],
+    late: int,
 ) -> FaceDetails:
     """Collect them.
 
     Args:
-        finished: the photo, uint8 [H, W, 3].
+        original, finished: the photo before and after, uint8 [H, W, 3].
         faces: all of them, with what was covered late from the number ``late`` on.
         kept: numbers of the faces that were left as they are.
         replaced: the others that were not covered.
@@ -67,6 +72,8 @@ def details(
             before = labels.copy() if face.regions else labels
             labels[rows, columns][share > 0] = face.number + 1
             regions.keep(labels, before, face.regions)
+            beside = (original[rows, columns] != finished[rows, columns]).any(2)  # the watermark's rim
+            labels[rows, columns][beside & (labels[rows, columns] == 0)] = face.number + 1
     for number in covered:
         if number >= late:
             cover(number)

@@ -49,7 +49,7 @@ def test_nothing_is_pasted_where_a_region_stays(mesh):
     assert (pasted != photo).any(2).sum() > 1000
 
     shown = Replaced(0, QUAD, soft, stays)
-    labels = details(pasted, [], [], [shown], 0).labels
+    labels = details(photo, pasted, [], [], [shown], 0).labels
     assert not labels[inside].any() and not (pasted != photo).any(2)[labels == 0].any()
 
 
