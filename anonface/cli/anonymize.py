@@ -10,7 +10,7 @@ import typer
 
 from anonface.cli.annotations import read_annotations
 from anonface.cli.compare import SHEET_CELL, check_sheet, thumbnail, write_sheet
-from anonface.cli.console import ENDED_BY, say
+from anonface.cli.console import ENDED_BY, count, say
 from anonface.cli.dry_run import dry_run as run_dry
 from anonface.cli.engines import EngineSettings, anonymizing, model_files, photos_in, recovering
 from anonface.cli.journals import journal_place
@@ -184,6 +184,9 @@ def anonymize(
         from anonface.batch.run import Rules
 
         rules = Rules(overwrite, skip_existing, no_face == "skip")
+        if carried:
+            carried.check(overwrite, skip_existing)
+            say(f"anonface: annotations: {count(len(carried.outputs), 'file')} would be written below {output}")
         if keep_faces:
             say("anonface: note: a dry run does not look for the people of --keep-faces, who would stay")
         chosen = chosen_faces(faces)

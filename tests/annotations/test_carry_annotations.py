@@ -234,6 +234,11 @@ def test_a_dry_run_checks_annotations_and_writes_nothing(anonface, key, monkeypa
     write("bad.json", "{")
     assert anonface("anonymize", "data", "-r", "-o", "out", "--annotations", "bad.json", "--dry-run")[0] == 4
     assert not Path("out").exists()
+    args = ("anonymize", "data", "-r", "-o", "out", "--annotations", "data", "--dry-run", "--no-face", "copy")
+    monkeypatch.setattr("anonface.faces.detect.build_detector", lambda name: None)
+    monkeypatch.setattr("anonface.faces.locate.locate", lambda *_: [])
+    code, _, err = anonface(*args)
+    assert code == 0 and "annotations: 1 file would be written below out" in err and not Path("out").exists()
 
 
 # --- Orientation ------------------------------------------------------------------------------------------------------
@@ -410,6 +415,25 @@ def test_boxes_that_reach_beyond_and_addresses_are_said(anonface, key):
         and "addresses that may lead to the originals" not in err
     )
     assert "holds addresses that may lead to the original photos" in err
+
+
+def test_bytes_about_a_changed_name_stay(anonface, key):
+    """A byte order mark, CDATA, comments that look like elements, and > in attributes."""
+    photo("data/a.png")
+    voc_file = (
+        "\ufeff<annotation a='1>0'><!-- <filename>no</filename> --><filename b='>'\n><![CDATA[a.png]]></filename>"
+        "<object><name>é</name></object></annotation>"
+    )
+    cvat_file = (
+        "<annotations><image label=' name=\"x\"' id='0'\n  name = 'a.png' width='40' height='32'/></annotations>"
+    )
+    write("xml/a.xml", voc_file)
+    write("cvat.xml", cvat_file)
+    sources = ("--annotations", "xml", "--annotations", "cvat.xml")
+    code, _, err = run(anonface, "anonymize", key, "data", "-o", "out", *sources)
+    assert code == 0, err
+    assert Path("out/xml/a.anon.xml").read_text() == voc_file.replace("<![CDATA[a.png]]>", "a.anon.png")
+    assert Path("out/cvat.xml").read_text() == cvat_file.replace("'a.png'", '"a.anon.png"')
 
 
 def test_names_that_xml_and_latin_1_need_to_escape(anonface, key):
