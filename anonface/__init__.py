@@ -3,8 +3,8 @@
     from anonface import Key, anonymize, recover
 
     key = Key.generate()
-    hidden = anonymize("photo.jpg", key, "photo.anon.png")
-    recover("photo.anon.png", key, "photo.recovered.jpg")  # the original file, byte for byte
+    hidden = anonymize("photo.jpg", key, "photo.anon.jpg")
+    recover("photo.anon.jpg", key, "photo.recovered.jpg")  # the original file, byte for byte
 
 ``detect`` lists the faces of a photo. All three take a path, a file's bytes, a file opened in binary mode, a PIL image,
 or an array of pixels. ``Engine`` chooses device, detector and the like, and may be shared between calls.

@@ -33,7 +33,7 @@ from anonface.images import (
     read_file,
 )
 from anonface.images.paths import Input, Output, Protected, check_target, refuse_conflicts
-from anonface.images.sources import Source, is_file, name_of
+from anonface.images.sources import Source, is_file, name_of, read_source
 from anonface.record import anf1, carriers, sealing
 from anonface.record.anf1 import Header, Tier
 
@@ -76,7 +76,7 @@ def anonymize(
     faces: Chosen = "all",
     faceless: bool = False,
     sidecar: str | Path | None = None,
-    quality: int = QUALITY,
+    quality: int | None = None,
     keep_metadata: bool = False,
     overwrite: bool = False,
     max_pixels: int = MAX_PIXELS,
@@ -100,7 +100,8 @@ def anonymize(
         faces: "all", "largest", or the numbers of those to change, counted from 0, from top-left to bottom-right.
         faceless: write a photo without a face unchanged, instead of refusing it.
         sidecar: write the record into this file instead of into the image.
-        quality: of JPEG, 1 to 100; the other formats are lossless.
+        quality: of JPEG, 1 to 100; the other formats are lossless. None takes that of a JPEG whose original is stored,
+            and 95 otherwise.
         keep_metadata: keep how the photo was taken (exposure, lens, density), never place, date or author.
         overwrite: replace ``output`` where it exists.
         max_pixels: larger photos are refused.
@@ -218,26 +219,36 @@ def recover(
     return result
 
 
-def strip(source: Path, target: Path, *, overwrite: bool = False) -> None:
-    """Write an anonymized photo without its record.
+def strip(source: Source, target: Path | None = None, *, overwrite: bool = False) -> bytes:
+    """An anonymized photo's file without its record.
+
+    Args:
+        source: the file, its bytes, or open in binary mode.
+        target: the file to write; None writes nothing.
 
     Raises:
         ContainerError: it carries none, or is one itself.
         UsageError: ``target`` names another format than the file has: pixels are not encoded anew.
         OutputError: ``target`` must not or cannot be written.
     """
-    check_target(target, source, overwrite)
-    data = read_file(source)
+    if not is_file(source):
+        raise UsageError(f"a {type(source).__name__} carries no record", "give a file, its path or its bytes")
+    if target:
+        check_target(target, name_of(source), overwrite)
+    called = str(name_of(source) or "the photo")
+    data = read_source(source)
     kind = carriers.kind(data)
     if kind == "sidecar":
         raise ContainerError(
-            f"{str(source)!r} is a record and no photo", "its photo carries none, so there is nothing to strip"
+            f"{called!r} is a record and no photo", "its photo carries none; there is nothing to strip"
         )
     bare = data if kind == "other" else carriers.strip(data)
     if bare == data:
-        raise ContainerError(f"{str(source)!r} carries no anonface record", "there is nothing to strip")
-    _check_kind(source, kind, target)
-    write_files([(target, bare)], overwrite)
+        raise ContainerError(f"{called!r} carries no anonface record", "there is nothing to strip")
+    if target:
+        _check_kind(called, kind, target)
+        write_files([(target, bare)], overwrite)
+    return bare
 
 
 def rekey(
@@ -270,12 +281,12 @@ def rekey(
             "give the key that recovers it now",
         ) from None
     kind = carriers.kind(data)
-    _check_kind(source, kind, target)
+    _check_kind(str(source), kind, target)
     write_files([(target, record if kind == "sidecar" else carriers.embedded(data, record))], overwrite)
     return "yes" if header.seal else "unknown"
 
 
-def _check_kind(source: Path, kind: str, target: Path) -> None:
+def _check_kind(called: str, kind: str, target: Path) -> None:
     """Check that a file's new name has the suffix of its format.
 
     Raises:
@@ -285,6 +296,6 @@ def _check_kind(source: Path, kind: str, target: Path) -> None:
     if suffixes.get(target.suffix.lower()) != kind:
         named = {"sidecar": ".anf", **SUFFIXES}[kind]
         raise UsageError(
-            f"{str(source)!r} is a {kind} file and stays one, which the name {str(target)!r} does not say",
+            f"{called!r} is a {kind} file and stays one, which the name {str(target)!r} does not say",
             f"name it {target.with_suffix(named)}",
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
-from anonface.errors import OutputError, reason
+from anonface.errors import OutputError, reason, remedy
 
 
 def open_standard_streams() -> None:
@@ -55,3 +57,34 @@ class Stdout:
         failure = OutputError(f"standard output cannot be written: {reason(self.error)}", "files are complete")
         failure.__cause__ = self.error
         return failure
+
+
+@contextmanager
+def kept_for_photo() -> Iterator[Callable[[bytes], None]]:
+    """Keep standard output for a photo: what Python or a library prints meanwhile goes to standard error.
+
+    Yields:
+        What writes the photo. It raises an OutputError where that fails.
+    """
+    sys.stdout.flush()
+    photo = os.dup(1)
+
+    def write(data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(photo, rest) :]
+        except BrokenPipeError:
+            raise OutputError(
+                "standard output was closed before the whole photo was written", "what reads it has ended"
+            ) from None
+        except OSError as error:
+            raise OutputError(f"standard output cannot be written: {reason(error)}", remedy(error)) from None
+
+    try:
+        os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield write
+    finally:
+        os.dup2(photo, 1)
+        os.close(photo)

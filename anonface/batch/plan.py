@@ -7,14 +7,26 @@ import os
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from anonface.batch.face_files import FACES, face_files
 from anonface.batch.folders import Search, fixed_part, is_folder, is_pattern, is_there, matches, search, taken_literally
-from anonface.batch.task import EXPECTED, FORMATS, MARKS, RESULT, SUFFIXES, Direction, format_of, result_mark
+from anonface.batch.task import (
+    EXPECTED,
+    FORMATS,
+    MARKS,
+    RESULT,
+    SUFFIXES,
+    Direction,
+    format_of,
+    kept_format,
+    result_mark,
+)
 from anonface.errors import UsageError
 from anonface.images.paths import COLLISION_HINT, Input, Output, refuse_conflicts
+from anonface.record.anf1 import Tier
 
 OTHER_PHOTOS = {".jpe", ".jfif", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".ppm"}
 SEARCHED = {*FORMATS, *OTHER_PHOTOS}
@@ -25,6 +37,9 @@ MOST_SUFFIXES = 6
 """At most so many suffixes of ignored files are named."""
 _FIELDS = ("stem", "suffix", "mark", "ext")
 DEFAULT_NAME = "{stem}.{mark}{ext}"
+STREAM = "-"  # the name of standard input and output
+STDIN = Path("/dev/stdin")
+HEAD = 16  # bytes at the start of a file that say its format
 
 
 @dataclass(frozen=True)
@@ -32,7 +47,8 @@ class Job:
     """One photo: its file, its output, and its sidecar, if there is one.
 
     ``named`` means that the user chose the target's name with its suffix; otherwise a recovered original takes its own
-    suffix. ``faces`` is the name, without a suffix, of the files that tell of its faces.
+    suffix. ``faces`` is the name, without a suffix, of the files that tell of its faces. ``data`` is a photo from standard
+    input; its source is "-". ``piped`` means that the result goes to standard output; its target only says the format.
     """
 
     direction: Direction
@@ -41,11 +57,25 @@ class Job:
     sidecar: Path | None = None
     named: bool = False
     faces: Path | None = None
+    data: bytes | None = field(default=None, repr=False)
+    piped: bool = False
+
+    @property
+    def photo(self) -> Path | bytes:
+        """The photo's file or, from standard input, its bytes."""
+        return self.source if self.data is None else self.data
+
+    @property
+    def output(self) -> str:
+        """The name of the result."""
+        return STREAM if self.piped else str(self.target)
 
     @property
     def outputs(self) -> tuple[Path, ...]:
         """The files that the job writes, the photo last."""
         record = (self.sidecar,) if self.sidecar and self.direction == "anonymize" else ()
+        if self.piped:
+            return record
         return (*record, *(face_files(self.faces) if self.faces else ()), self.target)
 
     def written_as(self, file: Path) -> Job:
@@ -63,6 +93,8 @@ def plan(
     sidecar: str | None = None,
     faces_out: str | Path | None = None,
     recursive: bool = False,
+    tier: Tier = "file",
+    data: bytes | None = None,
 ) -> list[Job]:
     """Plan a run; nothing is written.
 
@@ -71,38 +103,68 @@ def plan(
             the file is meant. Results of earlier runs in folders and patterns are ignored: anonymizing takes no
             ``*.anon.*`` and ``*.recovered.*``; recovering a folder takes only ``*.anon.*``.
         output: a file for one photo (a folder when it is one or ends with a slash); else a folder, in which the tree
-            below the deepest folder that all inputs share is repeated. None writes next to each photo.
+            below the deepest folder that all inputs share is repeated; "-" is standard output. None writes next to
+            each photo.
         name: template of the results' names, with ``{stem}`` (the photo's name without its suffix and mark),
             ``{suffix}`` (the photo's), ``{mark}`` (anon or recovered) and ``{ext}`` (the result's suffix with its dot).
-        format: png, webp or jpeg; None takes that of ``output``, else png.
+        format: png, webp or jpeg; None takes that of ``output``, else :func:`kept_format`, of recovered photos png.
         sidecar: as ``output``; in a folder, records are named after the anonymized photos with ``.anf`` appended.
         faces_out: a folder for what is known of the faces, with the tree of ``output``.
         recursive: search subfolders.
+        tier: what anonymized photos will store.
+        data: the photo from standard input that ``paths`` name "-"; its result goes to standard output, unless
+            ``output`` names a file.
 
     Raises:
         UsageError: nothing found, two inputs with one output, an output that is an input, or an invalid ``name``.
     """
     template = _template(name or DEFAULT_NAME)
-    found = find(paths, direction, recursive)
+    found = [(Path(), Path(STREAM))] if data is not None else find(paths, direction, recursive)
+    piped = output == STREAM or (data is not None and output is None)
+    _check_piped(piped, data, len(found), name, (output, sidecar))
     alone = len(paths) == 1 and not is_folder(paths[0]) and not is_pattern(paths[0])
     top = Path(os.path.commonpath([_normalized(root) for root, _ in found]))
     jobs = []
     for _, source in found:
         branch = _normalized(source.parent).relative_to(top)
-        called = _result_name(template, source, direction, format or "png")
-        target = _place(output, alone, branch, called) or source.with_name(called)
+        ending = format or (_kept_format(source, data, tier) if direction == "anonymize" else "png")
+        called = _result_name(template, source, direction, ending)
+        target = Path(called) if piped else _place(output, alone, branch, called) or source.with_name(called)
         if name and target.name != called:
             raise UsageError(f"--name names files in a folder, but {output} is a file", "give one of them")
-        named = output is not None and alone and not _is_folder(output)
+        named = output is not None and alone and not piped and not _is_folder(output)
         # an encrypted original may have any suffix, so the name is checked once the record is known
         if (format or direction == "anonymize" or not named) and format not in (None, format_of(target)):
             raise UsageError(f"--format {format} contradicts the name {str(target)!r}")
         anonymized = target if direction == "anonymize" else source
         record = _place(sidecar, alone, branch, f"{anonymized.name}.anf")
         known = Path(faces_out) / branch / f"{target.stem}.{FACES}" if faces_out is not None else None
-        jobs.append(Job(direction, source, target, record, named, known))
-    refuse_conflicts([Input(job.source) for job in jobs], outputs_of(jobs, any_suffix=True), COLLISION_HINT)
+        jobs.append(Job(direction, source, target, record, named, known, data, piped))
+    refuse_conflicts(sources_of(jobs), outputs_of(jobs, any_suffix=True), COLLISION_HINT)
     return jobs
+
+
+def _check_piped(piped: bool, data: bytes | None, photos: int, name: str | None, places: Sequence[str | None]) -> None:
+    """Refuse what standard input and output cannot take; see :func:`plan`."""
+    if piped and photos > 1:
+        raise UsageError(f"standard output takes one photo, not {photos}", "name a folder with -o")
+    if piped and name:
+        raise UsageError("--name names files, but the photo goes to standard output", "leave --name out")
+    for place in places if data is not None else ():
+        if place and _is_folder(place):
+            raise UsageError(f"a photo from standard input has no name of its own for {place!r}", "name a file in it")
+
+
+def _kept_format(source: Path, data: bytes | None, tier: Tier) -> str:
+    """:func:`kept_format` of a file; by its name where it cannot be read, or is a pipe and can be read only once."""
+    if data is not None:
+        return kept_format(data[:HEAD], tier)
+    with suppress(OSError, ValueError):
+        if source.is_file():
+            with source.open("rb") as file:
+                return kept_format(file.read(HEAD), tier)
+    kind = FORMATS.get(source.suffix.lower(), "png")
+    return "png" if kind == "jpeg" and tier != "file" else kind
 
 
 def _normalized(folder: Path) -> Path:
@@ -227,7 +289,7 @@ def _template(text: str) -> str:
 
 
 def _result_name(template: str, source: Path, direction: Direction, format: str) -> str:
-    """photo.jpg -> photo.anon.png, photo.anon.png -> photo.recovered.png."""
+    """photo.jpg -> photo.anon.jpg, photo.anon.jpg -> photo.recovered.png."""
     name = Path(RESULT.sub(r"\2", source.name) if direction == "recover" else source.name)
     return template.format(stem=name.stem, suffix=name.suffix, mark=MARKS[direction], ext=SUFFIXES[format])
 
@@ -255,6 +317,8 @@ def existing(job: Job) -> Path | None:
 
     A folder of that name, or an empty file, is no result.
     """
+    if job.piped:
+        return None
     if job.direction == "anonymize" or job.named:
         return job.target if _is_result(job.target) else None
     bare = job.target.with_suffix("")
@@ -264,6 +328,11 @@ def existing(job: Job) -> Path | None:
 
 def _is_result(file: Path) -> bool:
     return is_there(file) and file.is_file() and file.stat().st_size > 0
+
+
+def sources_of(jobs: Sequence[Job]) -> list[Input]:
+    """The photos of the jobs; standard input may be a file too."""
+    return [Input(job.source) if job.data is None else Input(STDIN) for job in jobs]
 
 
 def outputs_of(jobs: Sequence[Job], any_suffix: bool = False) -> list[Output]:

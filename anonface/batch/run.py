@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anonface import signals
 from anonface.batch.face_files import face_files
 from anonface.batch.journal import Journal, Record
 from anonface.batch.plan import Job, existing
-from anonface.batch.task import FORMATS, Opened, State, Task, Treated, Verified, write_files
+from anonface.batch.task import FORMATS, Opened, State, Task, Treated, Verified, Write, write_files
 from anonface.errors import (
     AnonfaceError,
     DeviceError,
@@ -78,7 +78,7 @@ class Outcome:
         error = self.error
         return {
             "input": str(self.job.source),
-            "output": str(self.job.target) if written else None,
+            "output": self.job.output if written else None,
             "sidecar": str(self.job.sidecar) if self.job.sidecar and written else None,
             "state": self.state,
             "resumed": self.resumed,
@@ -150,18 +150,20 @@ class Rules:
         skip_existing: skip photos whose output exists.
         skip_faceless: skip photos without a face.
         journal: records what is written, and what an earlier run has written.
+        write: how a photo's files are written, see :func:`write_files`.
     """
 
     overwrite: bool = False
     skip_existing: bool = False
     skip_faceless: bool = False
     journal: Journal | None = None
+    write: Write = write_files
 
     def sort_out(self, jobs: Sequence[Job], report: Callable[[Outcome], None]) -> list[Job]:
         """The jobs that are left to do; the results of the others are reported."""
         ready = []
         for job in jobs:
-            if self.journal and (record := self.journal.finished(job.outputs, job.source)):
+            if record := self._finished(job):
                 report(Outcome.resume(job, record))
             elif self.skip_existing and (there := existing(job)):
                 report(Outcome(job, "skipped", notes=(f"{str(there)!r} exists",)))
@@ -173,6 +175,13 @@ class Rules:
                 except OutputError as error:
                     report(Outcome(job, "failed", error=error))
         return ready
+
+    def _finished(self, job: Job) -> Record | None:
+        """What the journal says of a photo that was written; earlier versions wrote PNG for a JPEG too."""
+        if not self.journal:
+            return None
+        as_png = replace(job, target=job.target.with_suffix(".png"))
+        return next(filter(None, (self.journal.finished(made.outputs, job.source) for made in (job, as_png))), None)
 
     def failed(self, job: Job, raised: Exception, seconds: float = 0.0, ends: bool = False) -> Outcome:
         """The outcome of a photo that raised an error."""
@@ -256,7 +265,7 @@ def run(
             files = task.files(opened, treated, hand.job.target, hand.job.sidecar, hand.job.faces)
             outcome = done(hand.job, treated, files, seconds + time.perf_counter() - started)
             rules.note(hand.job, outcome, [(file, size_of(data)) for file, data in files])
-            write_files(files, rules.overwrite)
+            rules.write(files, rules.overwrite)
             hand.outcome = outcome
             rules.wrote(hand.job)
         except Exception as raised:
@@ -315,7 +324,7 @@ def _treat(hand: _InHand, task: Task, rules: Rules, pool: ThreadPoolExecutor, cl
 
 def _timed_open(task: Task, job: Job) -> tuple[Opened, float]:
     started = time.perf_counter()
-    opened = task.open(job.source, job.sidecar)
+    opened = task.open(job.photo, job.sidecar)
     return opened, time.perf_counter() - started
 
 

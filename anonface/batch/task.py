@@ -32,6 +32,7 @@ from anonface.images import (
     MAX_PIXELS,
     Content,
     Photo,
+    encode,
     encode_photo,
     read_file,
     read_photo,
@@ -57,7 +58,7 @@ STATES: tuple[State, ...] = get_args(State)
 Verified = Literal["yes", "unknown", "no"]
 SUFFIXES = {"png": ".png", "webp": ".webp", "jpeg": ".jpg"}
 FORMATS = {".png": "png", ".webp": "webp", ".jpg": "jpeg", ".jpeg": "jpeg"}
-QUALITY = 95
+QUALITY = encode.QUALITY
 RESULT = re.compile(rf"\.(anon\.{FACES}|anon|recovered|decoy)(\.\w+)$", re.IGNORECASE)
 MARKS = {"anonymize": "anon", "recover": "recovered"}
 _DECOY = "decoy"
@@ -74,6 +75,8 @@ def default_engine(backend: str = DEFAULT_BACKEND) -> Engine:
     return Engine(backend)
 
 
+Write = Callable[[Sequence[tuple[Path, Content]], bool], None]
+"""Writes a photo's files, see :func:`write_files`."""
 NOTHING = sealing.Contents("none")
 
 
@@ -167,7 +170,7 @@ class Anonymizing:
     kdf: Argon2 | None = None
     faces: Chosen = "all"
     faceless: bool = False
-    quality: int = QUALITY
+    quality: int | None = None
     keep_metadata: bool = False
     max_pixels: int = MAX_PIXELS
     keep_regions: Sequence[str] = ()
@@ -235,7 +238,9 @@ class Anonymizing:
         self, opened: Opened, treated: Treated, target: Path, sidecar: Path | None
     ) -> list[tuple[Path, Content]]:
         photo, pixels = opened.decoded, treated.result.pixels
-        image = _encoded(target, photo, pixels, self.quality, self.keep_metadata)
+        sealed = self.seal == "file" and not self.stateless  # else the networks need what a low quality would destroy
+        quality = self.quality or (None if sealed else QUALITY)
+        image = _encoded(target, photo, pixels, quality, self.keep_metadata)
         if self.stateless:
             return [(target, image)]
         header: Header = treated.result.header  # type: ignore[attr-defined]
@@ -264,7 +269,8 @@ class Anonymizing:
 class Recovering:
     """Recovers photos; the fields are as in :func:`recover`.
 
-    ``protected`` are files that recovered originals and decoys must not replace.
+    ``protected`` are files that recovered originals and decoys must not replace. ``piped`` means that the result goes
+    to no file; its target only says the format.
     """
 
     key: Key | Callable[[Header | None], Key]
@@ -277,6 +283,7 @@ class Recovering:
     quality: int = QUALITY
     max_pixels: int = MAX_PIXELS
     protected: Protected = Protected()  # noqa: RUF009 (an immutable empty set)
+    piped: bool = False
     _results: dict[Path, object] = field(default_factory=dict, compare=False, repr=False)  # sources by result
 
     def open(self, source: Source, sidecar: Path | None = None) -> Opened:
@@ -402,6 +409,8 @@ class Recovering:
 
     def _checked(self, target: Path, opened: Opened) -> Path:
         """Check a name that was not known when the run was planned; its existence is checked when it is written."""
+        if self.piped:
+            return target
         check_target(target, opened.source, overwrite=True)
         if target in self.protected:
             raise OutputError(f"{str(target)!r} is read or written by this command", "choose another output")
@@ -496,6 +505,18 @@ def format_of(target: Path) -> str:
         ) from None
 
 
+def kept_format(head: bytes, tier: Tier) -> str:
+    """The format of an anonymized photo that nobody has chosen: the photo's own, or png.
+
+    JPEG is kept only if the original file is stored: the other tiers are recovered from pixels, which it changes.
+
+    Args:
+        head: the first bytes of the photo's file, at least 12.
+    """
+    kind = carriers.kind(head)
+    return kind if kind == "webp" or (kind == "jpeg" and tier == "file") else "png"
+
+
 def as_path(file: str | Path | None) -> Path | None:
     return None if file is None else Path(file)
 
@@ -505,7 +526,7 @@ def open_photo(photo: Source, max_pixels: int = MAX_PIXELS) -> tuple[bytes, Phot
     return open_source(photo, max_pixels)
 
 
-def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int, keep_metadata: bool = False) -> bytes:
+def _encoded(target: Path, opened: Photo, pixels: Pixels, quality: int | None, keep_metadata: bool = False) -> bytes:
     return encode_photo(replace(opened, pixels=pixels), format_of(target), quality, keep_metadata)
 
 

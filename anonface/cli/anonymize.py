@@ -83,6 +83,7 @@ from anonface.cli.options import (
     parse_box,
     refinement_steps,
 )
+from anonface.cli.pipes import STREAM, check_stdout, read_stdin, refuse_streams, takes_stdin, writer
 from anonface.cli.review import check_page_target, page_of_run
 from anonface.cli.run import RunOptions, run_photos
 from anonface.errors import UsageError
@@ -146,17 +147,20 @@ def anonymize(
 ) -> int:
     """Replace every face in the photos by a synthetic face chosen by the key.
 
-    photo.jpg becomes photo.anon.png, unless --output names another file.
+    photo.jpg becomes photo.anon.jpg, unless --output names another file. - reads the photo from standard input, and
+    writes the result to standard output.
     """
     from anonface.api import chosen_tier
     from anonface.batch.plan import plan
-    from anonface.batch.task import QUALITY, open_photo
+    from anonface.batch.task import open_photo
 
     check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:
         raise UsageError("--stateless stores no record, so there is none to write into a --sidecar")
     boxes = [parse_box(text) for text in box or ()]
     stay = chosen_regions(keep_regions, stateless)
+    data = _piped(ctx, written=not dry_run)
+    tier = chosen_tier(seal, None, stateless)
     jobs = plan(
         paths,
         "anonymize",
@@ -166,6 +170,8 @@ def anonymize(
         sidecar=sidecar,
         faces_out=faces_out,
         recursive=recursive,
+        tier=tier,
+        data=data,
     )
     check_jpeg(jpeg_quality, jobs)
     if boxes and len(jobs) > 1:
@@ -198,7 +204,7 @@ def anonymize(
         "boxes": boxes,
         "faces": chosen_faces(faces),
         "faceless": no_face == "copy",
-        "quality": jpeg_quality or QUALITY,
+        "quality": jpeg_quality,
         "keep_metadata": keep_metadata,
         "max_pixels": max_pixels,
         "keep_regions": stay,
@@ -208,8 +214,9 @@ def anonymize(
     engine = EngineSettings(
         backend, device, detector, parser, refinement_steps(refine, quality), batch_size, keep_faces, max_pixels, own
     )
-    run = RunOptions(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers, carried)
-    code, outcomes = run_photos(ctx, jobs, anonymizing, keys, engine, options, run)
+    with writer(jobs) as write:
+        run = RunOptions(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers, write, carried)
+        code, outcomes = run_photos(ctx, jobs, anonymizing, keys, engine, options, run)
     if sheet and (done := [outcome.job for outcome in outcomes if outcome.state in ("done", "copied")]):
         pairs = [
             [thumbnail(open_photo(file, max_pixels)[1].pixels, SHEET_CELL) for file in (job.source, job.target)]
@@ -264,8 +271,9 @@ def recover(
 ) -> int:
     """Recover the originals of anonymized photos, by the best means that each photo offers.
 
-    photo.anon.png becomes photo.recovered.jpg. An encrypted original comes back byte for byte, under its own suffix.
-    If no original is stored, a wrong key produces a different face without any warning.
+    photo.anon.jpg becomes photo.recovered.jpg. An encrypted original comes back byte for byte, under its own suffix.
+    If no original is stored, a wrong key produces a different face without any warning. - reads the photo from
+    standard input, and writes the result to standard output.
     """
     from anonface.batch.plan import plan
     from anonface.batch.task import QUALITY
@@ -277,7 +285,10 @@ def recover(
         raise UsageError("the record says which faces were changed", "--faces and --keep-faces go with --stateless")
     if not stateless and (transform or steps):
         raise UsageError("the record says how it was done", "--transform and --steps go with --stateless")
-    jobs = plan(paths, "recover", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive)
+    data = _piped(ctx)
+    jobs = plan(
+        paths, "recover", output=output, name=name, format=format, sidecar=sidecar, recursive=recursive, data=data
+    )
     check_jpeg(jpeg_quality, jobs)
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless)
     own = backend_options(free, keep, model, transform, steps, compiled)
@@ -292,6 +303,7 @@ def recover(
         "quality": jpeg_quality or QUALITY,
         "max_pixels": max_pixels,
         "protected": protected,
+        "piped": jobs[0].piped,
     }
     effort = refinement_steps(refine, quality)
     if stateless and effort is None and backend in (None, "ifadit"):
@@ -300,8 +312,34 @@ def recover(
             "photos made with --quality fast recover much faster with --quality fast"
         )
     engine = EngineSettings(backend or "", device, detector, parser, effort, batch_size, keep_faces, max_pixels, own)
-    run = RunOptions(overwrite, skip_existing, False, resume, report, runs_on, workers, carried)
-    return run_photos(ctx, jobs, recovering, keys, engine, options, run)[0]
+    with writer(jobs) as write:
+        run = RunOptions(overwrite, skip_existing, False, resume, report, runs_on, workers, write, carried)
+        return run_photos(ctx, jobs, recovering, keys, engine, options, run)[0]
+
+
+_BY_NAME = ("sheet", "review", "annotations", "faces_out")  # options that need the names of photos and results
+
+
+def _piped(ctx: typer.Context, written: bool = True) -> bytes | None:
+    """The photo from standard input, if it comes from there.
+
+    Args:
+        written: the photo is written.
+
+    Raises:
+        UsageError: the streams cannot do what the options ask for.
+    """
+    given = ctx.params
+    refuse_streams({f"--{name}": given.get(name) for name in ("sidecar", "report", "sheet")})
+    stdin = takes_stdin(given["paths"])
+    stdout = given["output"] == STREAM or (stdin and given["output"] is None)
+    by_file = {f"--{name.replace('_', '-')}": given.get(name) for name in _BY_NAME}
+    by_file |= {"--engine ray": given["runs_on"] == "ray", "--decoy": stdout and given.get("decoy")}
+    for option in (option for option, there in by_file.items() if there and (stdin or stdout)):
+        raise UsageError(f"{option} needs photos in files, not from or to a standard stream", "name files")
+    if stdout and written:
+        check_stdout(given["as_json"])
+    return read_stdin((given["key_file"], given["passphrase_file"])) if stdin else None
 
 
 def _refuse_conflicts(
@@ -321,10 +359,10 @@ def _refuse_conflicts(
     Returns:
         The files that names which are known only later must not replace.
     """
-    from anonface.batch.plan import outputs_of
+    from anonface.batch.plan import outputs_of, sources_of
     from anonface.images.paths import COLLISION_HINT, Input, Output, Protected, refuse_conflicts
 
-    read = [Input(job.source) for job in jobs]
+    read = sources_of(jobs)
     read += [Input(job.sidecar, "the record") for job in jobs if job.sidecar and job.direction == "recover"]
     read += [*keys.files(), *photos_in(keep_faces, "a photo of --keep-faces"), *model_files(own)]
     others = [Output(file, option) for option, file in written.items() if file]

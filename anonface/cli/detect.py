@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +13,16 @@ import typer
 from anonface.cli.console import count, end, error_json, escaped, print_json, say
 from anonface.cli.help import OUTPUT
 from anonface.cli.options import AsJson, Detector, MaxPixels, Offline, Overwrite, Paths, Recursive, check_options
+from anonface.cli.pipes import STREAM, check_stdout, read_stdin, refuse_streams, takes_stdin
 from anonface.cli.run import count_ignored
 from anonface.errors import AnonfaceError, UsageError
+from anonface.streams import kept_for_photo
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from anonface.faces.detect import Detector as Finder
     from anonface.faces.locate import DetectedFace
 
 
@@ -22,12 +30,12 @@ def detect(
     ctx: typer.Context,
     paths: Paths,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "-o",
             "--output",
             metavar="PATH",
-            help="Also write each photo with numbered boxes: a PNG for one photo, a folder for several.",
+            help="Also write each photo with numbered boxes: a PNG for one photo (- is standard output), or a folder.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -44,68 +52,97 @@ def detect(
     detector: Detector = "yunet",
     offline: Offline = False,
 ) -> int:
-    """List the faces of photos with the numbers that --faces takes. Changes nothing and needs no key."""
-    from anonface.batch.plan import find
-    from anonface.batch.task import open_photo
+    """List the faces of photos with the numbers that --faces takes. Changes nothing and needs no key.
+
+    - reads the photo from standard input.
+    """
+    from anonface.batch.plan import STDIN, find
     from anonface.faces.annotate import coco as as_coco
-    from anonface.faces.annotate import with_boxes
     from anonface.faces.detect import build_detector
-    from anonface.faces.locate import locate, numbered
-    from anonface.images import Photo, encode_photo
-    from anonface.images.paths import Input, check_target, refuse_conflicts
-    from anonface.images.paths import Output as Written
 
     check_options(overwrite, False, offline)
-    photos = [source for _, source in find(paths, "anonymize", recursive)]
+    refuse_streams({"--coco": coco})
+    stdin, stdout = takes_stdin(paths), output == STREAM
+    photos = [Path(STREAM)] if stdin else [source for _, source in find(paths, "anonymize", recursive)]
+    if stdout:
+        check_stdout(as_json)
     pictures = _pictures(output, photos)
-    written = [Written(file, "--output") for file in pictures] + ([Written(coco, "--coco")] if coco else [])
-    refuse_conflicts(map(Input, photos), written)
-    for made in written:
-        check_target(made.path, None, overwrite)
+    _check_written([STDIN] if stdin else photos, [] if stdout else pictures, coco, overwrite)
+    sources: Sequence[Path | bytes] = [read_stdin()] if stdin else photos
     count_ignored(ctx)
     finder = build_detector(detector)
     listed: list[tuple[str, int, int, list[DetectedFace]]] = []
     results: list[dict[str, Any]] = []
     failures: list[AnonfaceError] = []
-    for number, photo in enumerate(photos):
-        try:
-            pixels = open_photo(photo, max_pixels)[1].pixels
-            faces = numbered(locate(pixels, finder))
-            if pictures:
-                picture = encode_photo(Photo(with_boxes(pixels, faces), None, None, "png"))
-                _write(pictures[number], picture, overwrite)
-        except AnonfaceError as error:
-            failures.append(error)
-            results.append({"input": str(photo), "faces": [], "error": error_json(error)})
-            if len(photos) > 1:
-                say(f"{photo}: failed: {error.message}")
-            continue
-        listed.append((str(photo), pixels.shape[1], pixels.shape[0], faces))
-        drawn = str(pictures[number]) if pictures else None
-        results.append(
-            {"input": str(photo), "output": drawn, "faces": [face_facts(face) for face in faces], "error": None}
-        )
-        if not as_json:
-            print(escaped(f"{photo}: {count(len(faces), 'face')}"))
-            for face in faces:
-                print(face_line(face))
-    if coco:
-        _write(coco, json.dumps(as_coco(listed), indent=1).encode() + b"\n", overwrite)
+    with kept_for_photo() if stdout else nullcontext() as write_photo:
+        for number, photo in enumerate(photos):
+            drawn = pictures[number] if pictures else None
+            try:
+                pixels, faces, picture = _look(sources[number], finder, max_pixels, bool(drawn))
+                if drawn and not write_photo:
+                    _write(drawn, picture, overwrite)
+            except AnonfaceError as error:
+                failures.append(error)
+                results.append({"input": str(photo), "faces": [], "error": error_json(error)})
+                if len(photos) > 1:
+                    say(f"{photo}: failed: {error.message}")
+                continue
+            listed.append((str(photo), pixels.shape[1], pixels.shape[0], faces))
+            facts = [face_facts(face) for face in faces]
+            results.append({"input": str(photo), "output": drawn and str(drawn), "faces": facts, "error": None})
+            if not as_json:
+                print(escaped(f"{photo}: {count(len(faces), 'face')}"))
+                for face in faces:
+                    print(face_line(face))
+        if coco:
+            _write(coco, json.dumps(as_coco(listed), indent=1).encode() + b"\n", overwrite)
+        if write_photo and not failures:
+            write_photo(picture)
     alone, code = end(failures, photos, ctx.obj)
     if as_json:
         print_json({"exit": code, "error": error_json(alone) if alone else None, "photos": results})
     return code
 
 
-def _pictures(output: Path | None, photos: list[Path]) -> list[Path]:
+def _check_written(read: Sequence[Path], pictures: Sequence[Path], coco: Path | None, overwrite: bool) -> None:
+    """Refuse outputs that must not or cannot be written."""
+    from anonface.images.paths import Input, Output, check_target, refuse_conflicts
+
+    written = [Output(file, "--output") for file in pictures] + ([Output(coco, "--coco")] if coco else [])
+    refuse_conflicts(map(Input, read), written)
+    for made in written:
+        check_target(made.path, None, overwrite)
+
+
+def _look(
+    source: Path | bytes, finder: Finder, max_pixels: int, drawn: bool
+) -> tuple[NDArray[np.uint8], list[DetectedFace], bytes]:
+    """A photo's pixels, its faces, and where asked for a PNG of it with boxes."""
+    from anonface.batch.task import open_photo
+    from anonface.faces.annotate import with_boxes
+    from anonface.faces.locate import locate, numbered
+    from anonface.images import Photo, encode_photo
+
+    pixels = open_photo(source, max_pixels)[1].pixels
+    faces = numbered(locate(pixels, finder))
+    picture = encode_photo(Photo(with_boxes(pixels, faces), None, None, "png")) if drawn else b""
+    return pixels, faces, picture
+
+
+def _pictures(output: str | None, photos: list[Path]) -> list[Path]:
     """The pictures to write, one for each photo, or none."""
     if output is None:
         return []
-    if len(photos) == 1 and not output.is_dir():
-        if output.suffix.lower() != ".png":
-            raise UsageError(f"the picture {output} must be a .png")
-        return [output]
-    return [output / f"{photo.name}.boxes.png" for photo in photos]
+    place = Path(output)
+    if output == STREAM and len(photos) > 1:
+        raise UsageError(f"standard output takes one picture, not {len(photos)}", "name a folder with -o")
+    if output == STREAM:
+        return [place]
+    if len(photos) == 1 and not place.is_dir():
+        if place.suffix.lower() != ".png":
+            raise UsageError(f"the picture {place} must be a .png")
+        return [place]
+    return [place / f"{photo.name}.boxes.png" for photo in photos]
 
 
 def _write(file: Path, data: bytes, overwrite: bool) -> None:

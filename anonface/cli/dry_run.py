@@ -47,7 +47,7 @@ def dry_run(
     finder = build_detector(detector)
     for job in ready:
         try:
-            found = numbered(locate(open_photo(job.source, max_pixels)[1].pixels, finder, boxes))
+            found = numbered(locate(open_photo(job.photo, max_pixels)[1].pixels, finder, boxes))
             changed = chosen_numbers([face.box for face in found], faces)
             if not found and not faceless:
                 raise no_face()
@@ -63,7 +63,7 @@ def dry_run(
         results.append(_result(job, "would be done", facts, None))
         if not invocation.as_json:
             print(
-                escaped(f"{job.source} -> {job.target}: {count(len(changed), 'face')} of {len(found)} would be changed")
+                escaped(f"{job.source} -> {job.output}: {count(len(changed), 'face')} of {len(found)} would be changed")
             )
             for face in found:
                 print(face_line(face) + ("" if face.index in changed else "; would stay"))
@@ -79,7 +79,7 @@ def dry_run(
 def _result(job: Job, state: str, faces: list[dict[str, Any]], error: AnonfaceError | None) -> dict[str, Any]:
     return {
         "input": str(job.source),
-        "output": str(job.target) if state == "would be done" else None,
+        "output": job.output if state == "would be done" else None,
         "sidecar": str(job.sidecar) if job.sidecar and state == "would be done" else None,
         "state": state,
         "faces": faces,

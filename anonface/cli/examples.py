@@ -5,7 +5,7 @@ from __future__ import annotations
 FIRST_STEPS = """\
 anonface keygen my.key
 anonface anonymize photo.jpg --key-file my.key
-anonface recover photo.anon.png --key-file my.key"""
+anonface recover photo.anon.jpg --key-file my.key"""
 
 EXAMPLES = {
     "keygen": """\
@@ -16,7 +16,7 @@ anonface anonymize photo.jpg --key-file my.key
 anonface anonymize album -r -o out --key-file my.key --consistent
 anonface anonymize data -r -o out --key-file my.key --annotations data""",
     "recover": """\
-anonface recover photo.anon.png --key-file my.key
+anonface recover photo.anon.jpg --key-file my.key
 anonface recover out -r -o recovered --key-file my.key
 anonface recover photo.jpg --stateless --key-file my.key""",
     "detect": """\
@@ -26,14 +26,14 @@ anonface detect album -r --coco faces.json""",
 anonface review album out -r -o review.html
 anonface review --report report.json -o review.html""",
     "inspect": """\
-anonface inspect photo.anon.png
-anonface inspect photo.anon.png.anf --json""",
+anonface inspect photo.anon.jpg
+anonface inspect photo.anon.jpg.anf --json""",
     "strip": """\
-anonface strip photo.anon.png
-anonface strip photo.anon.png -o public.png""",
+anonface strip photo.anon.jpg
+anonface strip - < photo.anon.jpg > public.jpg""",
     "rekey": """\
-anonface rekey photo.anon.png --old-key-file my.key --new-key-file new.key
-anonface rekey photo.anon.png --new-key-file new.key -o shared.png""",
+anonface rekey photo.anon.jpg --old-key-file my.key --new-key-file new.key
+anonface rekey photo.anon.jpg --new-key-file new.key -o shared.jpg""",
     "compare": """\
 anonface compare photo.jpg -o sheet.png --key-file my.key
 anonface compare album -o all.png --key-file my.key --compare-with dbaf,hford""",

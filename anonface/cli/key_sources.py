@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from anonface.record.anf1 import Header
 
 
-def read_passphrase(file: Path | None, *, twice: bool = False, option: str = "--passphrase-file") -> str:
+def read_passphrase(file: Path | None, *, new: bool = False, option: str = "--passphrase-file") -> str:
     """Read a passphrase from the file that ``option`` names, the environment or the terminal, in this order.
+
+    Args:
+        new: ask for it twice at the terminal, and generate one where nothing is entered.
 
     Raises:
         KeyFileError: none of them gives one.
     """
-    text = _passphrase_in(file) if file else os.environ.get("ANONFACE_PASSPHRASE") or _prompted(twice, option)
+    text = _passphrase_in(file) if file else os.environ.get("ANONFACE_PASSPHRASE") or _prompted(new, option)
     if not text:
         raise KeyFileError("the passphrase is empty")
     return text
@@ -48,11 +51,40 @@ def _passphrase_in(file: Path) -> str:
         raise KeyFileError(f"the passphrase file {str(file)!r}: {error.message}", error.hint) from error
 
 
-def _prompted(twice: bool, option: str) -> str:
+def _prompted(new: bool, option: str) -> str:
     if not sys.stdin.isatty():
         raise KeyFileError("a passphrase is needed", f"set ANONFACE_PASSPHRASE or use {option}")
-    answer: str = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
+    if not new:
+        return _asked("Passphrase")
+    while text := _asked("Passphrase (enter nothing to have one generated)", empty=True):
+        if _asked("Repeat for confirmation") == text:
+            return text
+        say("anonface: the two passphrases differ; enter them again")
+    return _generated()
+
+
+def _asked(question: str, empty: bool = False) -> str:
+    answer: str = typer.prompt(question, default="" if empty else None, show_default=False, hide_input=True, err=True)
     return answer
+
+
+def _generated() -> str:
+    """A generated passphrase, shown on the terminal and nowhere else.
+
+    Raises:
+        KeyFileError: standard error is not the terminal.
+    """
+    from anonface.crypto import passphrases
+
+    if not sys.stderr.isatty():
+        raise KeyFileError(
+            "a generated passphrase is shown on the terminal only, and standard error is redirected",
+            "enter a passphrase, or do not redirect standard error",
+        )
+    text = passphrases.generate()
+    say(f"anonface: the passphrase is: {text}")
+    say("anonface: write it down; it is not shown again")
+    return text
 
 
 def key_of_file(file: Path, passphrase_file: Path | None, strict: bool, option: str = "--passphrase-file") -> Key:

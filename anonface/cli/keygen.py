@@ -19,7 +19,11 @@ def keygen(
     ],
     passphrase: Annotated[
         bool,
-        typer.Option("--passphrase", help="Protect the key file with a passphrase from a prompt.", rich_help_panel=KEY),
+        typer.Option(
+            "--passphrase",
+            help="Protect the key file with a passphrase from a prompt, or a generated one.",
+            rich_help_panel=KEY,
+        ),
     ] = False,
     passphrase_file: PassphraseFile = None,
     weak_passphrase: WeakPassphrase = False,
@@ -29,6 +33,6 @@ def keygen(
     from anonface.images.paths import Output, refuse_conflicts
 
     refuse_conflicts(KeySource(None, passphrase_file, False).files(), [Output(file, "the key file")])
-    secret = read_passphrase(passphrase_file, twice=True) if passphrase or passphrase_file else None
+    secret = read_passphrase(passphrase_file, new=True) if passphrase or passphrase_file else None
     write_key_file(file, Key.generate(), secret, weak_passphrase)
     say(f"anonface: made {file}; without it, no photo anonymized with it can be recovered")

@@ -22,7 +22,8 @@ ATTRIBUTES = ("sex", "age", "tone")  # the key preserves them by default; models
 REGIONS = ("eyes", "brows", "nose", "mouth")  # that --keep-regions knows; faces.regions.PARTS
 EFFORTS = {"fast": 0, "balanced": 20, "best": 40}  # refinement steps
 Paths = Annotated[
-    list[str], typer.Argument(metavar="PATH", help="Photos, folders or quoted patterns such as 'album/**/*.jpg'.")
+    list[str],
+    typer.Argument(metavar="PATH", help="Photos, folders, quoted patterns such as 'album/**/*.jpg', or - for stdin."),
 ]
 
 # Output
@@ -33,7 +34,7 @@ Output = Annotated[
         "--output",
         metavar="PATH",
         show_default="next to each photo",
-        help="Output file for one photo, or output folder for several.",
+        help="Output file for one photo (- is stdout), or output folder for several.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -92,7 +93,9 @@ RecordSidecar = Annotated[
 ]
 Format = Annotated[
     Literal["png", "webp", "jpeg"] | None,
-    typer.Option(show_default="that of --output, else png", help="Output format.", rich_help_panel=OUTPUT),
+    typer.Option(
+        show_default="that of --output, else the photo's or png", help="Output format.", rich_help_panel=OUTPUT
+    ),
 ]
 DryRun = Annotated[
     bool,
@@ -279,7 +282,12 @@ Name = Annotated[
 JpegQuality = Annotated[
     int | None,
     typer.Option(
-        min=1, max=100, metavar="N", show_default="95", help="Quality of JPEG outputs.", rich_help_panel=FILES
+        min=1,
+        max=100,
+        metavar="N",
+        show_default="the photo's, else 95",
+        help="Quality of JPEG outputs.",
+        rich_help_panel=FILES,
     ),
 ]
 KeepMetadata = Annotated[

@@ -20,11 +20,11 @@ def outcome_line(outcome: Outcome) -> str:
     if outcome.state == "skipped":
         return f"{job.source}: skipped, {'; '.join(outcome.notes)}"
     if outcome.resumed:
-        return f"{job.source} -> {job.target}: written by an earlier run"
+        return f"{job.source} -> {job.output}: written by an earlier run"
     tier = _TIERS[job.direction][outcome.tier]
     if job.direction == "recover" and outcome.tier == "face" and not outcome.exact:
         tier += ", not exact as a JPEG"
-    return f"{job.source} -> {job.target}: {_tally(_face_results(outcome))}, {tier}, {outcome.seconds:.1f} s"
+    return f"{job.source} -> {job.output}: {_tally(_face_results(outcome))}, {tier}, {outcome.seconds:.1f} s"
 
 
 def _face_results(outcome: Outcome) -> list[tuple[str, str]]:

@@ -11,23 +11,25 @@ from anonface.cli.console import escaped, print_json, say
 from anonface.cli.help import KEY, OUTPUT
 from anonface.cli.key_sources import KeySource, key_of_file
 from anonface.cli.options import AsJson, Overwrite, StrictKeys
+from anonface.cli.pipes import STREAM, check_stdout, read_stdin, takes_stdin
 from anonface.errors import ImageError, UsageError
+from anonface.streams import kept_for_photo
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="Anonymized photo or sidecar.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Anonymized photo or sidecar; - is standard input.")],
     as_json: AsJson = False,
 ) -> None:
     """Show what is public about an anonymized photo, and what its recovery needs. Needs no key."""
     from anonface.images import read_file
     from anonface.record.carriers import describe, kind
 
-    data = read_file(file)
-    if kind(data) == "other" and file.suffix.lower() != ".anf":  # a sidecar that is no record is damaged
-        raise ImageError(f"{str(file)!r} is not a PNG, JPEG, WebP or sidecar file; no other file carries a record")
-    facts = describe(data, str(file))
+    data = read_stdin() if takes_stdin([file]) else read_file(file)
+    if kind(data) == "other" and Path(file).suffix.lower() != ".anf":  # a sidecar that is no record is damaged
+        raise ImageError(f"{file!r} is not a PNG, JPEG, WebP or sidecar file; no other file carries a record")
+    facts = describe(data, file)
     if as_json:
-        print_json({"exit": 0, "input": str(file), **facts})
+        print_json({"exit": 0, "input": file, **facts})
         return
     faces, notes = facts.pop("faces"), facts.pop("notes")
     for name, value in (*facts.items(), ("faces", len(faces)), *(("note", note) for note in notes)):
@@ -40,7 +42,7 @@ def inspect(
 
 
 def _beside(file: Path, mark: str) -> Path:
-    """photo.png -> photo.MARK.png.
+    """photo.jpg -> photo.MARK.jpg.
 
     Raises:
         UsageError: it is no name of a file.
@@ -51,15 +53,15 @@ def _beside(file: Path, mark: str) -> Path:
 
 
 def strip(
-    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="Anonymized photo.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Anonymized photo; - is standard input.")],
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FILE",
-            show_default="photo.anon.stripped.png",
-            help="Copy to write, in the format of the photo.",
+            show_default="photo.anon.stripped.jpg",
+            help="Copy to write, in the format of the photo; - is standard output, also of standard input.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -71,14 +73,21 @@ def strip(
     Nobody can recover the original file from that copy alone.
     """
     from anonface.api import strip as strip_photo
+    from anonface.batch.plan import STDIN
     from anonface.images.paths import Input, Output, refuse_conflicts
 
-    target = output or _beside(file, "stripped")
-    refuse_conflicts([Input(file)], [Output(target, "the output")])
-    strip_photo(file, target, overwrite=overwrite)
-    say(f"anonface: {str(target)!r} carries no record; {str(file)!r} still carries one")
+    stdin = takes_stdin([file])
+    if (output or file) == STREAM:
+        check_stdout(as_json)
+        with kept_for_photo() as write_photo:
+            write_photo(strip_photo(read_stdin() if stdin else file))
+        return
+    target = Path(output) if output else _beside(Path(file), "stripped")
+    refuse_conflicts([Input(STDIN if stdin else Path(file))], [Output(target, "the output")])
+    strip_photo(read_stdin() if stdin else file, target, overwrite=overwrite)
+    say(f"anonface: {str(target)!r} carries no record; {file!r} still carries one")
     if as_json:
-        print_json({"exit": 0, "input": str(file), "output": str(target)})
+        print_json({"exit": 0, "input": file, "output": str(target)})
 
 
 def rekey(
@@ -120,7 +129,7 @@ def rekey(
             "-o",
             "--output",
             metavar="FILE",
-            show_default="photo.anon.rekeyed.png",
+            show_default="photo.anon.rekeyed.jpg",
             help="Copy to write, in the format of the photo.",
             rich_help_panel=OUTPUT,
         ),

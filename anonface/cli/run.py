@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from anonface.annotations.carry import Annotations
     from anonface.batch.plan import Job
     from anonface.batch.run import Outcome
-    from anonface.batch.task import Direction
+    from anonface.batch.task import Direction, Write
 
 
 MOST_FOLDERS = 4  # named of those that a search skips
@@ -65,6 +65,7 @@ class RunOptions:
     report: Path | None
     runs_on: Literal["local", "ray"]
     workers: int | None
+    write: Write
     annotations: Annotations | None = None
 
 
@@ -96,7 +97,7 @@ def run_photos(
         reported = earlier or [] if run_options.skip_existing else []
     if run_options.annotations:
         run_options.annotations.check(run_options.overwrite, again)
-    if len(jobs) == 1:
+    if len(jobs) == 1 and jobs[0].data is None:
         _check_there(jobs[0].source)  # before a passphrase is asked for
     if settings.keep_faces:
         find([str(settings.keep_faces)], "anonymize", recursive=True)
@@ -116,7 +117,7 @@ def run_photos(
     journal = open_journal(ctx, file, secret, kdf, run_options.resume) if file else None
     if journal and kdf:
         kdf = kdf_of(journal.terms)
-    rules = Rules(run_options.overwrite, skip, run_options.skip_faceless, journal)
+    rules = Rules(run_options.overwrite, skip, run_options.skip_faceless, journal, run_options.write)
     engine = LazyEngine(settings)
     task = make_task(secret, kdf, engine, options) if secret else None
     outcomes: list[Outcome] = []

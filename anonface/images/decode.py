@@ -119,6 +119,7 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
         raise LimitError(
             f"{label} has {width} x {height} pixels, {max_pixels:,} is the limit", "raise it with --max-pixels"
         )
+    coding = jpeg.coding(image) if kind in ("JPEG", "MPO") else None
     notes = list(page.notes) if page else []
     if kind == "MPO":  # a JPEG followed by further pictures: a depth map, a second view
         kind = "JPEG"
@@ -169,7 +170,7 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
     if trailing := metadata.bytes_behind(data, kind):
         notes.append(f"{trailing} bytes behind the picture were left out")
     exposure = metadata.exposure(exif, exif.get_ifd(metadata.EXIF_IFD))
-    return Photo(pixels, alpha, icc, kind.lower(), tuple(notes), deep, exposure, grey)
+    return Photo(pixels, alpha, icc, kind.lower(), tuple(notes), deep, exposure, grey, coding)
 
 
 def _open(data: bytes) -> Image:

@@ -1,16 +1,21 @@
-"""Whether a JPEG's picture is complete.
+"""How a JPEG is coded, and whether its picture is complete.
 
 libjpeg makes up what is missing and says so in a warning that Pillow drops. OpenCV leaves it on standard error.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from anonface.images import native
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 """Inside or after entropy-coded data; 00 is a stuffed byte, D0-D7 are restarts, FF fills."""
@@ -37,6 +42,47 @@ class Bare(NamedTuple):
 
     data: bytes
     last: bytes
+
+
+class Coding(NamedTuple):
+    """How strongly a JPEG is compressed.
+
+    Args:
+        quality: 1 to 100, whose standard tables are nearest to the file's own. Those often name the camera's maker,
+            so they are not copied.
+        subsampling: of colours: "4:4:4", "4:2:2" or "4:2:0".
+    """
+
+    quality: int
+    subsampling: str
+
+
+def coding(image: Image) -> Coding | None:
+    """The coding of an opened JPEG; None where it is neither grey nor in colours of brightness and two differences."""
+    from PIL import JpegImagePlugin
+
+    tables: dict[int, list[int]] = getattr(image, "quantization", {})
+    layers: list[tuple[int, int, int, int]] = getattr(image, "layer", [])
+    if image.mode not in ("L", "RGB") or image.info.get("adobe_transform", 1) == 0:
+        return None
+    if len(layers) not in (1, 3) or not all(layer[3] in tables for layer in layers):
+        return None
+    steps = sum(sum(tables[layer[3]]) for layer in layers[:2])
+    quality = min(range(1, 101), key=lambda quality: abs(_steps(quality)[len(layers) > 1] - steps))
+    subsampling = {1: "4:2:2", 2: "4:2:0"}.get(JpegImagePlugin.get_sampling(image), "4:4:4")
+    return Coding(quality, subsampling)
+
+
+@cache
+def _steps(quality: int) -> tuple[int, int]:
+    """The sum of the standard quantization steps, of a grey JPEG and of one in colours."""
+    from PIL import Image, JpegImagePlugin
+
+    Image.new("RGB", (1, 1)).save(buffer := io.BytesIO(), "JPEG", quality=quality)
+    with Image.open(buffer) as image:
+        assert isinstance(image, JpegImagePlugin.JpegImageFile)
+        brightness, colours = (sum(table) for table in image.quantization.values())
+    return brightness, brightness + colours
 
 
 def fault(pictures: Iterable[bytes]) -> str | None:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from anonface.images.jpeg import Coding
+
 
 @dataclass(frozen=True)
 class Photo:
@@ -24,6 +26,7 @@ class Photo:
             photo of 8 bits a channel.
         exposure: an EXIF block that says how the photo was taken, or None; see :func:`metadata.exposure`.
         grey: the file had one channel for all colours, of 8 bits or of 1.
+        coding: how strongly a JPEG file was compressed, where that is known and can be repeated.
     """
 
     pixels: NDArray[np.uint8]
@@ -34,3 +37,4 @@ class Photo:
     deep: NDArray[np.uint16] | None = None
     exposure: bytes | None = None
     grey: bool = False
+    coding: Coding | None = None

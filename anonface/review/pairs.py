@@ -62,9 +62,10 @@ def pairs_by_name(paths: Sequence[str], recursive: bool) -> tuple[list[Pair], li
     mirrored: dict[tuple[Path, str], Path] = {}
     for root, file in found:
         if result_mark(file) == "anon":
-            name = Path(RESULT.sub(r"\2", file.name)).stem
-            beside.setdefault((_absolute(file.parent), name), file)
-            mirrored.setdefault((_absolute(file.parent).relative_to(_absolute(root)), name), file)
+            named = RESULT.sub(r"\2", file.name)  # of the photo's format or of another one
+            for name in (named, Path(named).stem):
+                beside.setdefault((_absolute(file.parent), name), file)
+                mirrored.setdefault((_absolute(file.parent).relative_to(_absolute(root)), name), file)
     pairs = []
     for _, source in reversed(sources.values()):
         folder = _absolute(source.parent)

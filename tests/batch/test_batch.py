@@ -126,6 +126,31 @@ def test_a_name_tells_apart_what_would_collide(here):
 
 
 @pytest.mark.parametrize(
+    ("content", "name", "tier", "made"),
+    [
+        ("JPEG", "a.jpg", "file", "jpg"),
+        ("JPEG", "a.png", "file", "jpg"),
+        ("JPEG", "a", "file", "jpg"),
+        ("MPO", "a.jpg", "file", "jpg"),
+        *[("JPEG", "a.jpg", tier, "png") for tier in ("face", "none")],
+        *[("WEBP", "a.webp", tier, "webp") for tier in ("file", "face", "none")],
+        *[(kind, "a.jpg", "file", "png") for kind in ("PNG", "TIFF", "GIF", "AVIF", "PPM")],
+        ("", "a.jpg", "file", "jpg"),
+        ("", "a.jpg", "none", "png"),
+        ("", "a.heic", "file", "png"),
+    ],
+)
+def test_outputs_have_the_format_of_the_photo_where_that_loses_nothing(here, content, name, tier, made):
+    """By the content; by the name where there is no file, as in a run that is resumed without its photo."""
+    if content:
+        Image.new("RGB", (8, 8)).save(here / name, content)
+    (job,) = plan([name], "anonymize", tier=tier)
+    assert job.target.name == f"a.anon.{made}"
+    (job,) = plan([name], "anonymize", tier=tier, format="webp")
+    assert job.target.name == "a.anon.webp"
+
+
+@pytest.mark.parametrize(
     ("name", "output", "says"),
     [
         ("{stem", None, "--name"),

@@ -296,9 +296,9 @@ def test_a_passphrase_asked_for(anonface, monkeypatch):
     photo("a.png")
     asked = []
 
-    def answer(text, *, hide_input, confirmation_prompt, err):
-        assert hide_input and err
-        asked.append(confirmation_prompt)
+    def answer(text, *, default, show_default, hide_input, err):
+        assert hide_input and err and not show_default
+        asked.append(text.split()[0])
         return "correct horse"
 
     monkeypatch.setattr("typer.prompt", answer)
@@ -306,7 +306,22 @@ def test_a_passphrase_asked_for(anonface, monkeypatch):
     assert anonface("keygen", "w.key", "--passphrase")[0] == 0
     assert anonface("anonymize", "a.png", "--key-file", "w.key")[0] == 0
     assert anonface("recover", "a.anon.png", "--key-file", "w.key")[0] == 0
-    assert asked == [True, False, False]
+    assert asked == ["Passphrase", "Repeat", "Passphrase", "Passphrase"]
+
+
+def test_a_passphrase_is_generated_where_none_is_entered(anonface, monkeypatch, room):
+    answers = iter(["words that differ", "words that do not", "", ""])
+    monkeypatch.setattr("typer.prompt", lambda text, **options: next(answers))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    code, out, err = anonface("keygen", "w.key", "--passphrase")
+    assert code == 0 and out == "" and "the two passphrases differ" in err
+    (text,) = re.findall(r"passphrase is: (\S+)", err)
+    assert err.count(text) == 1 and files() == [Path("w.key")]
+    assert Key.from_file("w.key", text)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)  # a log would keep it
+    code, out, err = anonface("keygen", "v.key", "--passphrase")
+    assert code == 6 and "is redirected" in err and "passphrase is:" not in out + err and not Path("v.key").exists()
 
 
 def test_weak_passphrases_are_taken_for_what_is_there_alone(anonface, monkeypatch):
@@ -546,9 +561,9 @@ def test_a_second_run_over_a_folder_takes_no_results(anonface, key):
 
 def test_two_inputs_with_one_output_are_refused_before_the_first_write(anonface, key):
     photo("a.png")
-    photo("a.jpg", format="jpeg")
+    photo("a.tif", format="tiff")
     before = files()
-    code, _, err = anonface("anonymize", "a.png", "a.jpg", "--key-file", key)
+    code, _, err = anonface("anonymize", "a.png", "a.tif", "--key-file", key)
     assert code == 2 and "a.anon.png" in err and files() == before
 
 
@@ -629,9 +644,9 @@ def test_what_a_photo_leaves_behind_is_noted(anonface, key):
 def test_results_are_named_as_asked(anonface, key):
     photo("album/a.png")
     photo("album/a.jpg", format="jpeg")
-    assert anonface("anonymize", "album", "-o", "out", "--key-file", key)[0] == 2
+    assert anonface("anonymize", "album", "-o", "out", "--key-file", key, "--format", "png")[0] == 2
     code, _, _ = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--name", "{stem}{suffix}.anon{ext}")
-    assert code == 0 and names("out") == ["a.jpg.anon.png", "a.png.anon.png"]
+    assert code == 0 and names("out") == ["a.jpg.anon.jpg", "a.png.anon.png"]
     assert anonface("anonymize", "album", "-o", "out", "--key-file", key, "--name", "{shoe}{ext}")[0] == 2
     code, _, _ = anonface("recover", "out", "-o", "back", "--key-file", key, "--name", "{stem}{ext}")
     assert code == 0 and names("back") == ["a.jpg.jpg", "a.png.png"]
@@ -1259,7 +1274,7 @@ def test_an_original_comes_back_under_its_own_name_and_suffix(anonface, key):
     assert anonface("anonymize", "album", "-r", "-o", "out", "--key-file", key)[0] == 0
     code, out, err = anonface("recover", "out", "-r", "-o", "back", "--key-file", key, "--json")
     assert code == 0 and json.loads(out)["device"] is None  # no network was needed
-    assert "out/a.anon.png -> back/a.recovered.jpg: 1 face recovered, the original file" in err
+    assert "out/a.anon.jpg -> back/a.recovered.jpg: 1 face recovered, the original file" in err
     assert [(p["output"], p["tier"], p["verified"]) for p in json.loads(out)["photos"]] == [
         ("back/a.recovered.jpg", "file", "yes"),
         ("back/deep/b.recovered.tif", "file", "yes"),

@@ -106,7 +106,7 @@ def test_the_commands_of_the_documents_are_valid(room):
     ]
     assert len(lines) > 20
     for document, line in lines:
-        line = re.split(r"\s{2,}|\s->|\.\.\.| -> |#", line)[0]
+        line = re.split(r"\s[<>]\s|\s{2,}|\s->|\.\.\.| -> |#", line)[0]
         if "|" in line or line.split()[1] == "--debug":
             continue
         try:

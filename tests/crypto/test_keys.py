@@ -2,7 +2,9 @@
 
 import copy
 import json
+import math
 import pickle
+import re
 import stat
 from pathlib import Path
 
@@ -139,6 +141,20 @@ def test_text_is_no_raw_key(tmp_path: Path) -> None:
         assert Key.from_bytes(data) == Key(MASTER)
         (tmp_path / "k").write_bytes(data)
         assert Key.from_file(tmp_path / "k") == Key(MASTER)
+
+
+def test_generated_passphrases() -> None:
+    letters = len(set(passphrases.CONSONANTS)) * len(set(passphrases.VOWELS))
+    assert passphrases.WORDS * passphrases.SYLLABLES * math.log2(letters) > 75
+    texts = {passphrases.generate() for _ in range(500)}
+    assert len(texts) == 500
+    syllable = f"[{passphrases.CONSONANTS}][{passphrases.VOWELS}]"
+    for text in texts:
+        words = text.split("-")
+        assert len(words) == 6 and all(re.fullmatch(f"({syllable}){{2}}", word) for word in words)
+        passphrases.refuse_weak(text)
+    for letters in zip(*texts, strict=True):  # every place takes every letter that it may
+        assert set(letters) in ({"-"}, set(passphrases.CONSONANTS), set(passphrases.VOWELS))
 
 
 @pytest.mark.parametrize(

@@ -343,3 +343,34 @@ def test_encoding_options() -> None:
             encode_photo(photo, **bad)
     with pytest.raises(LimitError, match="16383"):
         encode_photo(Photo(np.zeros((1, 16_384, 3), np.uint8), None, None, "png"), "webp")
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("quality", [30, 75, 97])
+def test_a_jpeg_can_be_compressed_as_its_original_was(quality, subsampling):
+    smooth = Image.fromarray(scene()).resize((320, 320))
+    smooth.save(buffer := io.BytesIO(), "JPEG", quality=quality, subsampling=subsampling)
+    photo = read_photo(buffer.getvalue())
+    assert photo.coding == (quality, subsampling)
+    again = encode_photo(photo, "jpeg", None)
+    assert read_photo(again).coding == photo.coding and 0.9 < len(again) / len(buffer.getvalue()) < 1.1
+    assert read_photo(encode_photo(photo, "jpeg")).coding == (95, "4:4:4")
+
+
+def test_the_tables_of_a_camera_are_not_copied():
+    """They name its maker; the nearest standard ones are taken."""
+    table = [16 + n % 7 for n in range(64)]
+    Image.fromarray(scene()).save(buffer := io.BytesIO(), "JPEG", qtables=[table, table])
+    photo = read_photo(buffer.getvalue())
+    with Image.open(io.BytesIO(encode_photo(photo, "jpeg", None))) as image:
+        standard = Image.new("RGB", (8, 8))
+        standard.save(other := io.BytesIO(), "JPEG", quality=photo.coding.quality)
+        assert image.quantization == Image.open(other).quantization and image.quantization[0] != table
+        assert abs(sum(map(sum, image.quantization.values())) - 2 * sum(table)) < 300
+
+
+def test_coding_of_other_jpegs():
+    for mode, expected in (("L", (80, "4:4:4")), ("CMYK", None)):
+        Image.fromarray(scene()).convert(mode).save(buffer := io.BytesIO(), "JPEG", quality=80)
+        photo = read_photo(buffer.getvalue())
+        assert photo.coding == expected and encode_photo(photo, "jpeg", None)

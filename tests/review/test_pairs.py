@@ -53,6 +53,11 @@ def test_names_that_keep_the_suffix_tell_photos_apart():
     assert paired("a.jpg", "a.png", ".")[0] == {"a.jpg": "a.jpg.anon.png", "a.png": "a.png.anon.png"}
 
 
+def test_results_that_keep_the_format_tell_photos_apart():
+    made("a.jpg", "a.png", "a.anon.jpg", "a.anon.png")
+    assert paired(".") == ({"a.jpg": "a.anon.jpg", "a.png": "a.anon.png"}, [])
+
+
 @pytest.mark.parametrize(
     ("files", "paths", "said"),
     [
