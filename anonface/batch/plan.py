@@ -47,8 +47,9 @@ class Job:
     """One photo: its file, its output, and its sidecar, if there is one.
 
     ``named`` means that the user chose the target's name with its suffix; otherwise a recovered original takes its own
-    suffix. ``faces`` is the name, without a suffix, of the files that tell of its faces. ``data`` is a photo from standard
-    input; its source is "-". ``piped`` means that the result goes to standard output; its target only says the format.
+    suffix. ``faces`` is the name, without a suffix, of the files that tell of its faces. ``data`` is a photo from
+    standard input; its source is "-". ``piped`` means that the result goes to standard output; its target only says the
+    format.
     """
 
     direction: Direction

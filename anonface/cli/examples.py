@@ -12,7 +12,7 @@ EXAMPLES = {
 anonface keygen my.key
 anonface keygen my.key --passphrase""",
     "anonymize": """\
-anonface anonymize photo.jpg --key-file my.key
+anonface anonymize - --key-file my.key < photo.jpg > photo.anon.jpg
 anonface anonymize album -r -o out --key-file my.key --consistent
 anonface anonymize data -r -o out --key-file my.key --annotations data""",
     "recover": """\
@@ -30,7 +30,7 @@ anonface inspect photo.anon.jpg
 anonface inspect photo.anon.jpg.anf --json""",
     "strip": """\
 anonface strip photo.anon.jpg
-anonface strip - < photo.anon.jpg > public.jpg""",
+anonface strip photo.anon.jpg -o public.jpg""",
     "rekey": """\
 anonface rekey photo.anon.jpg --old-key-file my.key --new-key-file new.key
 anonface rekey photo.anon.jpg --new-key-file new.key -o shared.jpg""",

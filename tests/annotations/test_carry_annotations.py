@@ -149,7 +149,7 @@ def test_annotations_there_and_back(anonface, key, kind):
     there = boxes_in("out")
     assert {name: iou(first[name], there[name]) for name in first} == dict.fromkeys(first, 1.0)
     named = "".join(file.read_text() for file in Path("out").rglob("*") if file.suffix in (".json", ".xml"))
-    assert "a.jpg" not in named and (kind == "yolo" or "a.anon.png" in named)
+    assert "a.jpg" not in named and (kind == "yolo" or "a.anon.jpg" in named)
 
     args = ["out", "-r", "-o", "back", "--annotations", "out", "--name", "{stem}{ext}"]
     code, result, err = run(anonface, "recover", key, *args)
@@ -200,7 +200,7 @@ def test_several_sources_and_pictures_that_are_elsewhere(anonface, key):
     assert code == 0 and result["annotations"]["not_among_the_photos"] == 1 and "1 not among the photos" in err
     assert "1 files among the annotations are in no known format" in err
     assert [image["file_name"] for image in json.loads(Path("out/faces.json").read_text())["images"]] == [
-        "train/a.anon.png"
+        "train/a.anon.jpg"
     ]
     assert Path("out/annotations/instances.json").exists() and not Path("out/readme.txt").exists()
 
