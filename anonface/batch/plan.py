@@ -26,7 +26,6 @@ from anonface.batch.task import (
 )
 from anonface.errors import UsageError
 from anonface.images.paths import COLLISION_HINT, Input, Output, refuse_conflicts
-from anonface.record.anf1 import Tier
 
 OTHER_PHOTOS = {".jpe", ".jfif", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".ppm"}
 SEARCHED = {*FORMATS, *OTHER_PHOTOS}
@@ -94,7 +93,7 @@ def plan(
     sidecar: str | None = None,
     faces_out: str | Path | None = None,
     recursive: bool = False,
-    tier: Tier = "file",
+    lossy: bool = True,
     data: bytes | None = None,
 ) -> list[Job]:
     """Plan a run; nothing is written.
@@ -112,7 +111,7 @@ def plan(
         sidecar: as ``output``; in a folder, records are named after the anonymized photos with ``.anf`` appended.
         faces_out: a folder for what is known of the faces, with the tree of ``output``.
         recursive: search subfolders.
-        tier: what anonymized photos will store.
+        lossy: a JPEG may become a JPEG again, which changes pixels outside faces a little.
         data: the photo from standard input that ``paths`` name "-"; its result goes to standard output, unless
             ``output`` names a file.
 
@@ -128,7 +127,7 @@ def plan(
     jobs = []
     for _, source in found:
         branch = _normalized(source.parent).relative_to(top)
-        ending = format or (_kept_format(source, data, tier) if direction == "anonymize" else "png")
+        ending = format or (_kept_format(source, data, lossy) if direction == "anonymize" else "png")
         called = _result_name(template, source, direction, ending)
         target = Path(called) if piped else _place(output, alone, branch, called) or source.with_name(called)
         if name and target.name != called:
@@ -156,16 +155,16 @@ def _check_piped(piped: bool, data: bytes | None, photos: int, name: str | None,
             raise UsageError(f"a photo from standard input has no name of its own for {place!r}", "name a file in it")
 
 
-def _kept_format(source: Path, data: bytes | None, tier: Tier) -> str:
+def _kept_format(source: Path, data: bytes | None, lossy: bool) -> str:
     """:func:`kept_format` of a file; by its name where it cannot be read, or is a pipe and can be read only once."""
     if data is not None:
-        return kept_format(data[:HEAD], tier)
+        return kept_format(data[:HEAD], lossy)
     with suppress(OSError, ValueError):
         if source.is_file():
             with source.open("rb") as file:
-                return kept_format(file.read(HEAD), tier)
+                return kept_format(file.read(HEAD), lossy)
     kind = FORMATS.get(source.suffix.lower(), "png")
-    return "png" if kind == "jpeg" and tier != "file" else kind
+    return "png" if kind == "jpeg" and not lossy else kind
 
 
 def _normalized(folder: Path) -> Path:

@@ -505,16 +505,15 @@ def format_of(target: Path) -> str:
         ) from None
 
 
-def kept_format(head: bytes, tier: Tier) -> str:
+def kept_format(head: bytes, lossy: bool) -> str:
     """The format of an anonymized photo that nobody has chosen: the photo's own, or png.
-
-    JPEG is kept only if the original file is stored: the other tiers are recovered from pixels, which it changes.
 
     Args:
         head: the first bytes of the photo's file, at least 12.
+        lossy: pixels may change a little, as they do in JPEG. Tiers other than "file" are recovered from pixels.
     """
     kind = carriers.kind(head)
-    return kind if kind == "webp" or (kind == "jpeg" and tier == "file") else "png"
+    return kind if kind == "webp" or (kind == "jpeg" and lossy) else "png"
 
 
 def as_path(file: str | Path | None) -> Path | None:

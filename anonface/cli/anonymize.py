@@ -160,7 +160,6 @@ def anonymize(
     boxes = [parse_box(text) for text in box or ()]
     stay = chosen_regions(keep_regions, stateless)
     data = _piped(ctx, written=not dry_run)
-    tier = chosen_tier(seal, None, stateless)
     jobs = plan(
         paths,
         "anonymize",
@@ -170,7 +169,7 @@ def anonymize(
         sidecar=sidecar,
         faces_out=faces_out,
         recursive=recursive,
-        tier=tier,
+        lossy=chosen_tier(seal, None, stateless) == "file" and not stay,  # regions stay to the bit
         data=data,
     )
     check_jpeg(jpeg_quality, jobs)

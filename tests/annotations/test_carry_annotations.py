@@ -445,4 +445,4 @@ def test_names_that_xml_and_latin_1_need_to_escape(anonface, key):
     args = ["data", "-o", "out", "--annotations", "xml", "--name", "日 {stem}{ext}"]
     code, _, err = run(anonface, "anonymize", key, *args)
     assert code == 0, err
-    assert ET.parse("out/xml/日 Zoë & 'x'.xml").getroot().find("filename").text == "日 Zoë & 'x'.png"
+    assert ET.parse("out/xml/日 Zoë & 'x'.xml").getroot().find("filename").text == "日 Zoë & 'x'.jpg"

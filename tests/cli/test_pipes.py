@@ -71,6 +71,16 @@ def test_through_two_pipes(piped, kind, options, made):
         assert (np.asarray(Image.open(io.BytesIO(back))) == np.asarray(Image.open(io.BytesIO(data)))).all()
 
 
+def test_regions_that_stay_to_the_bit_are_not_written_as_jpeg(piped, monkeypatch):
+    """The fake engine knows no regions; the name of the output is chosen before it is asked."""
+    monkeypatch.setattr("anonface.faces.detect.build_detector", lambda name: None)
+    monkeypatch.setattr("anonface.faces.locate.locate", lambda *_: [])
+    Path("a.jpg").write_bytes(photo())
+    for options, made in (((), "a.anon.jpg"), (("--keep-regions", "eyes"), "a.anon.png")):
+        code, out, err = piped(b"", "anonymize", "a.jpg", "--dry-run", "--no-face", "copy", *options)
+        assert code == 0 and f"a.jpg -> {made}:" in out.decode(), err
+
+
 def test_one_end_is_a_file(piped):
     data = photo()
     Path("a.jpg").write_bytes(data)
