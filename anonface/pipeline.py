@@ -52,7 +52,7 @@ UNANCHORED = (
     "the recovered face is probably wrong"
 )
 SAME_FACE = 0.25  # of its quad's side: how far the corners of a face may be found from where it was put
-LEAST_SHOWN, HIDDEN = 0.48, "mostly hidden"  # share of a face that must be in its mask, or it is covered
+LEAST_SHOWN, HIDDEN = 0.6, "mostly hidden"  # share of a face that must be in its mask, or it is covered
 
 
 @dataclass(frozen=True)
