@@ -58,7 +58,7 @@ def test_the_forms_of_a_real_photo():
     for hidden in made:
         back = recover(Image.fromarray(hidden.pixels), KEY, engine=_fast(), header=hidden.header)
         error = np.square(back.pixels.astype(float) - np.asarray(Image.open(EXAMPLE))).mean()
-        assert 10 * np.log10(255**2 / error) > 25  # dB
+        assert 10 * np.log10(255**2 / error) > 23  # dB
 
 
 def _fast():

@@ -31,7 +31,9 @@ def choose_device(name: str) -> torch.device:
         raise UsageError(f"device {name!r} is not supported", KINDS)
     offered = devices()
     if device.type != "cpu" and f"{device.type}:{device.index or 0}" not in offered:
-        raise DeviceError(f"this machine has no device {name!r}", f"it has {', '.join(offered)}")
+        raise DeviceError(
+            f"this machine has no device {name!r}", f"it has {', '.join(offered)}; --device cpu works everywhere"
+        )
     return device
 
 

@@ -97,7 +97,7 @@ class PatchDiscriminator(nn.Module):
 
     def __init__(self, widths: tuple[int, ...] = (48, 96, 160, 224), patch: int = 2) -> None:
         super().__init__()
-        self.patch = patch
+        self.patch, self.reduction = patch, patch * 2 ** (len(widths) - 1)
         self.stem = nn.Conv2d(3 * patch**2, widths[0], 3, padding=1)
         self.down = nn.ModuleList(nn.Conv2d(a, b, 4, 2, 1) for a, b in pairwise(widths))
         self.judge = nn.Conv2d(widths[-1], 1, 3, padding=1)

@@ -20,7 +20,7 @@ from anonface.faces.align import EYES, LIPS
 from anonface.faces.analysis import LandmarkNetwork, mesh_in_crop
 from anonface.faces.blend import composite
 from anonface.faces.recognizer import Recognizer, frames
-from anonface.faces.surroundings import boxed, draw_in_square, inpainter_inputs, square_of
+from anonface.faces.surroundings import CELLS, boxed, coarse_colours, draw_in_square, inpainter_inputs, square_of
 from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.discriminator import PatchDiscriminator
 from anonface.models.identity import IdentityEncoder
@@ -48,7 +48,8 @@ class InpainterLosses:
     person: float = 3.0
     code: float = 1.5
     mesh: float = 30.0
-    fooling: float = 0.5
+    fooling: float = 1.0
+    tone: float = 4.0
     penalty: float = 0.02
     fooling_full: int = 1000
 
@@ -112,7 +113,9 @@ class InpainterObjective(Objective):
         where = frames(mesh)
         cosine = F.cosine_similarity
         penalty = w.penalty * R1_EVERY if step % R1_EVERY == 0 else 0.0
-        game = adversarial_losses(self.discriminator, self._judged(photos, rng), self._judged(shown, rng), penalty)
+        (real, real_masks), (made, made_masks) = (self._judged(x, masks, rng) for x in (photos, shown))
+        weights = self._counted(real_masks), self._counted(made_masks)
+        game = adversarial_losses(self.discriminator, real, made, penalty, weights)
         swapped = shown[~own].clamp(-1, 1)
         one, other_one = self._part(boxed(torch.cat([drawn[own], photos[own]])), rng).chunk(2)
         pairs = zip(t.features(one), t.features(other_one), strict=True)
@@ -126,6 +129,7 @@ class InpainterObjective(Objective):
             "person": w.person * off[own_told].mean() * own.float().mean(),
             "swap": w.person * off[~own_told].mean() * (1 - own.float().mean()),
             "code": w.code * (1 - cosine(t.encoder(swapped), codes[~own])).mean(),
+            "tone": w.tone * _toned(shown[~own], photos[~own], masks[~own]),
             "mesh": w.mesh * _moved(mesh_in_crop(t.landmarks, swapped), mesh[~own]),
             "fooling": w.fooling * min(1.0, 0.2 + step / w.fooling_full) * game.fooling.mean(),
             "_caught": game.caught.mean(),
@@ -175,17 +179,22 @@ class InpainterObjective(Objective):
         top, left = (int(torch.randint(boxes.shape[-1] - PART + 1, (), generator=rng)) for _ in range(2))
         return boxes[..., top : top + PART, left : left + PART]
 
-    def _judged(self, pictures: Tensor, rng: torch.Generator) -> Tensor:
-        """What the discriminator sees: the box, a little shifted, in other colours (Zhao et al. 2020)."""
+    def _judged(self, pictures: Tensor, masks: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """What the discriminator sees: the box, a little shifted, in other colours (Zhao et al. 2020); and its mask."""
         n = len(pictures)
         reach = self.side // 26
         shift = [int(torch.randint(-reach, reach + 1, (), generator=rng)) for _ in range(2)]
-        box = boxed(pictures.roll(shift, (2, 3)))
+        box, mask = (boxed(x.roll(shift, (2, 3))) for x in (pictures, masks))
         light = (0.2 * torch.randn(n, 1, 1, 1, generator=rng)).to(box)
         hue = (1 + 0.3 * torch.randn(n, 1, 1, 1, generator=rng)).to(box)
         contrast = (1 + 0.2 * torch.randn(n, 1, 1, 1, generator=rng)).to(box)
         grey = box.mean(1, keepdim=True)
-        return (grey + (box - grey) * hue) * contrast + light
+        return (grey + (box - grey) * hue) * contrast + light, mask
+
+    def _counted(self, masks: Tensor) -> Tensor:
+        """How much each patch counts before the discriminator: as much as is drawn of it. The rest is a photo."""
+        share = F.adaptive_avg_pool2d(masks, masks.shape[-1] // self.discriminator.reduction)
+        return share / share.mean().clamp_min(1e-3)
 
     @torch.no_grad()
     def _averaged(self, kept: float) -> None:
@@ -207,6 +216,11 @@ class InpainterObjective(Objective):
 def _within(difference: Tensor, masks: Tensor) -> Tensor:
     """The mean absolute difference [B, C, S, S] within masks [B, 1, S, S]."""
     return (difference.abs().mean(1, keepdim=True) * masks).sum() / (masks.sum() + 1e-3)
+
+
+def _toned(shown: Tensor, photos: Tensor, masks: Tensor) -> Tensor:
+    """How far the coarse colours of faces are from the photos', which the surroundings' light and skin fit."""
+    return _within(coarse_colours(shown, masks, CELLS) - coarse_colours(photos, masks, CELLS), masks)
 
 
 def _moved(mesh: Tensor, wanted: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def test_what_hides_a_face_has_no_rim(crop: Pixels, landmarks: Points) -> None:
     strand = np.s_[y : y + 40, x - 8 : x + 8]
     mask[strand] = 0  # what lies there is skin in the crop, and would be a rim if it lay beyond the outline
     rim = parse.with_margin(mask, crop, landmarks)
-    assert not rim[strand].any() and overlap(rim, np.where(_box(strand), 0, wide)) > 0.99
+    assert not rim[strand].any() and overlap(rim, np.where(_box(strand), 0, wide)) > 0.97
     assert parse.with_margin(mask, crop)[strand].mean() > 0.5  # as it does where a rim may run anywhere
 
 

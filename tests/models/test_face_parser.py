@@ -31,7 +31,7 @@ def test_face_odds_are_those_of_the_classes_together():
     logits = torch.randn(2, len(CLASSES), 3, 3, dtype=torch.float64)
     share = logits.softmax(1)[:, list(FACE)].sum(1)
     assert torch.allclose(face_odds(logits), torch.logit(share))
-    assert {CLASSES[i] for i in FACE} == {"skin", "brows", "eyes", "nose", "lips"}
+    assert {CLASSES[i] for i in FACE} == {"skin", "brows", "eyes", "nose", "lips", "lens"}
 
 
 def test_new_glasses_are_the_gain_in_nats_over_the_photo():
