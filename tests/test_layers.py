@@ -120,3 +120,9 @@ def test_no_file_or_function_is_long(file):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= 80 or f"{file}:{node.name}" in LONG_FUNCTIONS, f"{node.name}: {length} lines"
+
+
+def test_test_files_have_names_of_their_own():
+    """pytest imports them by their bare names."""
+    names = [file.name for file in Path(__file__).parent.rglob("test_*.py")]
+    assert len(names) == len(set(names))
