@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -133,22 +132,17 @@ def test_what_follows_two_dashes_is_no_option():
 
 @pytest.mark.parametrize("args", [["--help"], ["anonymize", "--help"]])
 def test_help_loads_nothing_heavy(args):
-    code = (
-        "import json, sys, time\n"
-        "from anonface.cli import app\n"
-        f"assert app.run({args}) == 0\n"
-        "heavy = {'torch', 'numpy', 'cv2', 'PIL', 'rich', 'cryptography', 'pydantic'} & set(sys.modules)\n"
-        "print(json.dumps([time.process_time(), *heavy]), file=sys.stderr)\n"
-    )
+    """Its time is a small multiple of what typer alone takes, on whatever machine."""
+    told = "; import json, sys, time; print(json.dumps([time.process_time(), *sys.modules]), file=sys.stderr)"
 
-    def seconds():
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        used, *heavy = json.loads(done.stderr)
-        assert not heavy and "anonymize" in done.stdout
+    def seconds(code):
+        done = subprocess.run([sys.executable, "-c", code + told], capture_output=True, text=True, check=True)
+        used, *modules = json.loads(done.stderr)
+        assert not {"torch", "numpy", "cv2", "PIL", "rich", "cryptography", "pydantic"} & set(modules)
         return used
 
-    started = time.perf_counter()
-    assert min(seconds() for _ in range(4)) < 0.3, time.perf_counter() - started
+    helping = f"from anonface.cli import app; assert app.run({args}) == 0"
+    assert min(seconds(helping) for _ in range(4)) < 5 * min(seconds("import typer.core") for _ in range(4))
 
 
 def test_the_installed_command_is_the_module():
