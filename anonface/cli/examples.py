@@ -57,7 +57,8 @@ anonface doctor --json""",
 anonface weights list
 anonface weights list --json""",
     "man": """\
-anonface man""",
+anonface man
+anonface man  # > anonface.1""",
     "weights pull": """\
 anonface weights pull
 anonface weights pull --needed-for evaluation

@@ -86,7 +86,7 @@ def with_margin(mask: Mask, crop: Pixels, landmarks: Points | None = None) -> Ma
     beside = cv2.resize(shares, (side, side)) > 0.5
     if landmarks is not None:
         beside &= _polygon(outline(landmarks), side) == 0
-    reach = round(RIM * math.sqrt(float(mask.sum()) * 4 / math.pi))
+    reach = RIM * math.sqrt(float(mask.sum()) * 4 / math.pi)  # not rounded: the same at every size
     result = np.maximum(mask, grown(mask.astype(np.uint8), reach) * beside)
     for part in _parts(result < 0.5):
         if part.sum() < SPECK * mask.sum():
@@ -94,7 +94,7 @@ def with_margin(mask: Mask, crop: Pixels, landmarks: Points | None = None) -> Ma
     return result
 
 
-def grown(inside: NDArray[np.uint8], reach: int) -> NDArray[np.uint8]:
+def grown(inside: NDArray[np.uint8], reach: float) -> NDArray[np.uint8]:
     """A mask of 0 and 1, and what lies within ``reach`` px of it: dilated by a disc, in a time that does not grow with
     the disc."""
     away = cv2.distanceTransform(1 - inside, cv2.DIST_L2, cv2.DIST_MASK_PRECISE)

@@ -60,19 +60,18 @@ def test_the_rim_is_narrow_and_holds_skin_and_hair_alone(crop: Pixels, landmarks
     reach = cv2.distanceTransform(np.asarray(1 - mask, np.uint8), cv2.DIST_L2, 5)[wide > 0].max()
     assert 3 < reach < 1.5 * parse.RIM * np.sqrt(mask.sum() * 4 / np.pi)
     hidden = crop.copy()
-    hidden[mask == 0] = np.random.default_rng(0).integers(0, 256, (int((mask == 0).sum()), 3), np.uint8)
+    hidden[mask == 0] = (0, 255, 0)
     bare = parse.with_margin(mask, hidden, outlined)  # what is neither stays
-    assert bare.sum() < mask.sum() + 0.5 * (wide.sum() - mask.sum())
+    assert bare.sum() < mask.sum() + 0.3 * (wide.sum() - mask.sum())
 
 
 def test_what_hides_a_face_has_no_rim(crop: Pixels, landmarks: Points) -> None:
     mask = parse.face_mask(crop, landmarks, SIZE)
     wide = parse.with_margin(mask, crop, landmarks)
     x, y = (int(v) for v in landmarks[parse.NOSE_TIP, :2])
-    strand = np.s_[y : y + 40, x - 8 : x + 8]
+    strand = np.s_[y : y + 10, x - 8 : x + 8]
     mask[strand] = 0  # what lies there is skin in the crop, and would be a rim if it lay beyond the outline
-    rim = parse.with_margin(mask, crop, landmarks)
-    assert not rim[strand].any() and overlap(rim, np.where(_box(strand), 0, wide)) > 0.97
+    assert np.array_equal(parse.with_margin(mask, crop, landmarks) == 1, (wide == 1) & ~_box(strand))
     assert parse.with_margin(mask, crop)[strand].mean() > 0.5  # as it does where a rim may run anywhere
 
 
@@ -102,7 +101,7 @@ def test_the_rim_has_the_same_shape_at_any_size(crop: Pixels, landmarks: Points,
         for one in (SIZE, size)
     )
     back = cv2.resize(wide, (SIZE, SIZE), interpolation=cv2.INTER_AREA if size > SIZE else cv2.INTER_LINEAR)
-    assert overlap(back, first) > 0.94
+    assert overlap(back, first) > 0.95
 
 
 @pytest.mark.parametrize("parser", ["trained", "landmarks"])
