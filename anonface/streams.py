@@ -10,6 +10,8 @@ from typing import Any, TextIO
 
 from anonface.errors import OutputError, reason, remedy
 
+STREAM = "-"  # the name of standard input and output
+
 
 def open_standard_streams() -> None:
     """Where standard streams are closed, nothing takes their place: a photo would be written into, and be read."""

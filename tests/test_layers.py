@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "verification": {"errors", "crypto", "record", "watermark"},
     "checks": {"record", "faces"},
     "pipeline": {"errors", "crypto", "record", "faces", "watermark", "backends", "verification", "checks"},
-    "batch": {"errors", "signals", "crypto", "record", "images", "faces.locate", "pipeline"},
+    "batch": {"errors", "signals", "streams", "crypto", "record", "images", "faces.locate", "pipeline"},
     "api": {"errors", "crypto", "record", "images", "faces.detect", "faces.locate", "pipeline", "batch.task"},
     "annotations": {"errors", "images"},
     "training": {"errors", "crypto", "weights", "models", "faces", "watermark", "backends"},

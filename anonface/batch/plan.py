@@ -26,6 +26,7 @@ from anonface.batch.task import (
 )
 from anonface.errors import UsageError
 from anonface.images.paths import COLLISION_HINT, Input, Output, refuse_conflicts
+from anonface.streams import STREAM
 
 OTHER_PHOTOS = {".jpe", ".jfif", ".bmp", ".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".ppm"}
 SEARCHED = {*FORMATS, *OTHER_PHOTOS}
@@ -36,7 +37,6 @@ MOST_SUFFIXES = 6
 """At most so many suffixes of ignored files are named."""
 _FIELDS = ("stem", "suffix", "mark", "ext")
 DEFAULT_NAME = "{stem}.{mark}{ext}"
-STREAM = "-"  # the name of standard input and output
 STDIN = Path("/dev/stdin")
 HEAD = 16  # bytes at the start of a file that say its format
 

@@ -83,10 +83,11 @@ from anonface.cli.options import (
     parse_box,
     refinement_steps,
 )
-from anonface.cli.pipes import STREAM, check_stdout, read_stdin, refuse_streams, takes_stdin, writer
+from anonface.cli.pipes import check_stdout, read_stdin, refuse_streams, takes_stdin, writer
 from anonface.cli.review import check_page_target, page_of_run
 from anonface.cli.run import RunOptions, run_photos
 from anonface.errors import UsageError
+from anonface.streams import STREAM
 
 if TYPE_CHECKING:
     from anonface.annotations.carry import Annotations

@@ -13,10 +13,10 @@ import typer
 from anonface.cli.console import count, end, error_json, escaped, print_json, say
 from anonface.cli.help import OUTPUT
 from anonface.cli.options import AsJson, Detector, MaxPixels, Offline, Overwrite, Paths, Recursive, check_options
-from anonface.cli.pipes import STREAM, check_stdout, read_stdin, refuse_streams, takes_stdin
+from anonface.cli.pipes import check_stdout, read_stdin, refuse_streams, takes_stdin
 from anonface.cli.run import count_ignored
 from anonface.errors import AnonfaceError, UsageError
-from anonface.streams import kept_for_photo
+from anonface.streams import STREAM, kept_for_photo
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anonface.errors import ImageError, OutputError, UsageError
-from anonface.streams import kept_for_photo
+from anonface.streams import STREAM, kept_for_photo
 
 if TYPE_CHECKING:
     from anonface.batch.plan import Job
     from anonface.batch.task import Write
     from anonface.images import Content
-
-STREAM = "-"
 
 
 def takes_stdin(paths: Sequence[str]) -> bool:

@@ -11,9 +11,9 @@ from anonface.cli.console import escaped, print_json, say
 from anonface.cli.help import KEY, OUTPUT
 from anonface.cli.key_sources import KeySource, key_of_file
 from anonface.cli.options import AsJson, Overwrite, StrictKeys
-from anonface.cli.pipes import STREAM, check_stdout, read_stdin, takes_stdin
+from anonface.cli.pipes import check_stdout, read_stdin, takes_stdin
 from anonface.errors import ImageError, UsageError
-from anonface.streams import kept_for_photo
+from anonface.streams import STREAM, kept_for_photo
 
 
 def inspect(
