@@ -56,6 +56,7 @@ class Portraits:
         codes: float16 [N, 448], identity codes.
         known: float16 [N, 512], ArcFace embeddings.
         seems: float16 [N, 2], apparent sex (logit of "male") and age (years).
+        styles: float16 [N, 512], the generator's latent W of drawn rows; zeros of photos.
     """
 
     photos: Tensor
@@ -63,6 +64,7 @@ class Portraits:
     codes: Tensor
     known: Tensor
     seems: Tensor
+    styles: Tensor
 
     def __len__(self) -> int:
         return len(self.photos)
@@ -83,8 +85,11 @@ def draw_shard(file: Path, number: int, photos: Sequence[Path], networks: Portra
 
     rows = []
     for row in range(number * SHARD, (number + 1) * SHARD):
-        photo = _aligned(photos[row]) if row < len(photos) else _drawn(networks, row_generator(seed, row))
-        rows.append(_row(networks.analysis, photo))
+        if row < len(photos):
+            photo, styles = _aligned(photos[row]), torch.zeros(1, 512)
+        else:
+            photo, styles = _drawn(networks, row_generator(seed, row))
+        rows.append({**_row(networks.analysis, photo), "styles": styles[0].half()})
     columns = {name: torch.stack([row[name] for row in rows]).contiguous() for name in rows[0]}
     file.parent.mkdir(parents=True, exist_ok=True)
     save_file(columns, f"{file}.part")
@@ -121,13 +126,15 @@ def _row(networks: AnalysisNetworks, square: Tensor) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _drawn(networks: PortraitNetworks, rng: torch.Generator) -> Tensor:
-    """A drawn face, relit; half of them as a camera might take them."""
-    styles = networks.mapping(torch.randn(1, 512, generator=rng))
-    latents = torch.lerp(networks.mean, styles, TRUNCATION)[:, None].expand(-1, MobileStyleGAN.TIED, -1)
+def _drawn(networks: PortraitNetworks, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A drawn face, relit, and its latent W [1, 512]; half of the faces as a camera might take them."""
+    styles = torch.lerp(networks.mean, networks.mapping(torch.randn(1, 512, generator=rng)), TRUNCATION)
+    latents = styles[:, None].expand(-1, MobileStyleGAN.TIED, -1)
     drawn = F.interpolate(networks.generator.synthesize(latents, 2 * RENDER_SIDE), (SIDE, SIDE), mode="area")
     photo = relit(drawn.clamp(-1, 1), rng)
-    return photograph(photo, rng, covered=COVERED) if torch.rand((), generator=rng) < 0.5 else photo
+    if torch.rand((), generator=rng) < 0.5:
+        photo = photograph(photo, rng, covered=COVERED)
+    return photo, styles
 
 
 def _aligned(file: Path) -> Tensor:
