@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from anonface.faces.align import EYES, OVAL
 from anonface.models.inpainter import INPUTS, LINES
 
-TOP, LEFT, BOX = 1 / 8, 1 / 10, 4 / 5  # of the aligned square: what an inpainter sees and draws, all of a face
 CELLS = 10  # along the square's side, a face's width is about six: no features pass
 MOUTH_CELLS = 40  # the same within an open mouth, which is about eight wide
 GROWN = 1 / 64  # of the side: by how much the hole is wider than the mask
@@ -54,26 +53,9 @@ def inpainter_inputs(pictures: Tensor, masks: Tensor, mesh: Tensor) -> Tensor:
 
 
 def draw_in_square(inpainter: nn.Module, pictures: Tensor, masks: Tensor, mesh: Tensor, codes: Tensor) -> Tensor:
-    """Aligned squares [B, 3, S, S] with what an inpainter draws in their boxes; arguments as above.
-
-    S is :func:`square_of` the inpainter's side.
-    """
-    box = inpainter(boxed(inpainter_inputs(pictures, masks, mesh)), codes)
-    side, top, left = pictures.shape[-1], round(TOP * pictures.shape[-1]), round(LEFT * pictures.shape[-1])
-    rest = (left, side - left - box.shape[-1], top, side - top - box.shape[-1])
-    inside = F.pad(torch.ones_like(box[:, :1]), rest)
-    return F.pad(box, rest) + pictures * (1 - inside)
-
-
-def boxed(square: Tensor) -> Tensor:
-    """The box of squares [B, C, S, S]."""
-    top, left, side = (round(share * square.shape[-1]) for share in (TOP, LEFT, BOX))
-    return square[..., top : top + side, left : left + side]
-
-
-def square_of(side: int) -> int:
-    """The side in px of the aligned square whose box has that side."""
-    return round(side / BOX)
+    """What an inpainter draws in aligned squares [B, 3, S, S] of its side; arguments as above."""
+    drawn: Tensor = inpainter(inpainter_inputs(pictures, masks, mesh), mesh, codes)
+    return drawn
 
 
 def coarse_colours(pictures: Tensor, masks: Tensor, count: int) -> Tensor:

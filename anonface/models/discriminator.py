@@ -1,4 +1,4 @@
-"""Discriminators, for training only: StyleGAN2's residual one (Karras et al. 2020), small, and one of patches."""
+"""Discriminators, for training only: StyleGAN2's residual one (Karras et al. 2020), small, and a projected one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from anonface.models.stylegan2 import BLUR_TAPS, EqualLinear, leaky
 
@@ -88,22 +89,35 @@ class Discriminator(nn.Module):
         return self.judge(x.flatten(1))[:, 0]
 
 
-class PatchDiscriminator(nn.Module):
-    """Pictures [B, 3, S, S] -> logits [B, 1, S / 8 / patch, ...], high where a region looks like a photograph.
+class FeatureDiscriminator(nn.Module):
+    """Feature maps of pictures at several strides -> a map of logits for each, high where a region looks like a photo.
+
+    A projected discriminator (Projected GAN, Sauer et al. 2021): it sees fixed random mixtures of the features of a
+    network that was trained on other pictures, and learns from few.
 
     Args:
-        patch: side in px of the patches that its convolutions see as one place.
+        widths: channels of the maps, finest first.
+        spreads: standard deviation of each map.
+        hidden: channels of the mixtures.
     """
 
-    def __init__(self, widths: tuple[int, ...] = (48, 96, 160, 224), patch: int = 2) -> None:
+    def __init__(self, widths: tuple[int, ...], spreads: tuple[float, ...], hidden: int = 64) -> None:
         super().__init__()
-        self.patch, self.reduction = patch, patch * 2 ** (len(widths) - 1)
-        self.stem = nn.Conv2d(3 * patch**2, widths[0], 3, padding=1)
-        self.down = nn.ModuleList(nn.Conv2d(a, b, 4, 2, 1) for a, b in pairwise(widths))
-        self.judge = nn.Conv2d(widths[-1], 1, 3, padding=1)
+        generator = torch.Generator().manual_seed(31)
+        sizes = [(width, spread * math.sqrt(width)) for width, spread in zip(widths, spreads, strict=True)]
+        mixtures = [torch.randn(hidden, width, 1, 1, generator=generator) / size for width, size in sizes]
+        self.mixtures = nn.ParameterList(nn.Parameter(mixture, requires_grad=False) for mixture in mixtures)
+        self.heads = nn.ModuleList(
+            nn.Sequential(
+                spectral_norm(nn.Conv2d(hidden, hidden, 3, padding=1)),
+                nn.LeakyReLU(0.2),
+                spectral_norm(nn.Conv2d(hidden, hidden, 1)),
+                nn.LeakyReLU(0.2),
+                spectral_norm(nn.Conv2d(hidden, 1, 1)),
+            )
+            for _ in widths
+        )
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        x = self.stem(F.pixel_unshuffle(pictures, self.patch).contiguous(memory_format=torch.channels_last))
-        for down in self.down:
-            x = down(F.leaky_relu(x, 0.2))
-        return self.judge(F.leaky_relu(x, 0.2))
+    def forward(self, maps: list[Tensor]) -> list[Tensor]:
+        parts = zip(self.heads, maps, self.mixtures, strict=True)
+        return [head(F.conv2d(x, mixture)) for head, x, mixture in parts]

@@ -1,15 +1,15 @@
 """Face inpainter: a photo without its face, the landmarks of what was there, and an identity code -> a face of that
 identity in its place, in one pass.
 
-The network never sees the face that it replaces: only its surroundings, its landmarks as lines, and its colours in
-coarse cells. So nothing but the code says who is drawn. An encoder keeps maps of the surroundings at four scales. At
-every scale the decoder mixes what they say with what the identity code says, pixel by pixel, by a learned attention map
-(adaptive attentional denormalisation, FaceShifter, Li et al. 2020). Convolutions see patches of pixels as one place, so
-none runs at the picture's own side.
+The network never sees the face that it replaces: only its surroundings, its landmarks, and its colours in coarse cells.
+So nothing but the code says who is drawn. StyleGAN's generator draws, as in co-modulated inpainting (Zhao et al. 2021):
+a style that code, landmarks and colours name modulates its layers, and maps of the surroundings scale and shift its
+features at every resolution (spatial feature transform, GFP-GAN, Wang et al. 2021).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,96 +18,147 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anonface.models.mobile_stylegan import EarlyHead, Level, MobileStyleGAN, StyledConv
+
 LINES = 5  # maps of landmarks: outline and nose, brows, eyes, lips, irises
 INPUTS = 3 + 1 + LINES  # the picture without its face, the hole, and the lines
+POINTS = 468  # landmarks
+COLOURS = 12  # cells along the side whose colours the style sees
+HEAD_HIDDEN = 96  # channels of the generator's head
 
 
 @dataclass(frozen=True)
 class InpainterParams:
-    """``side`` of the pictures and of ``patch``es in px, ``widths`` in channels at the side in patches, its half, ...
+    """``side`` of the pictures in px; ``channels`` of the generator after each level, of 8 px, 16 px, ... side / 2.
+
+    ``widths`` are the encoder's channels at 64 px, 32 px, ... 4 px, ``mid`` those of the injections.
 
     Raises:
-        ValueError: the side in patches cannot be halved so often.
+        ValueError: the number of levels does not match the side.
     """
 
     side: int = 128
-    patch: int = 2
-    widths: tuple[int, ...] = (48, 96, 160, 256)
+    channels: tuple[int, ...] = (512, 512, 512, 512)
+    widths: tuple[int, ...] = (48, 96, 160, 192, 256)
+    base: int = 512
+    style: int = 512
     code: int = 448
-    hidden: int = 320
+    hidden: int = 384
+    offsets: int = 64
+    mid: int = 64
 
     def __post_init__(self) -> None:
-        if self.side % (self.patch * 2 ** (len(self.widths) - 1)):
-            raise ValueError(f"side {self.side} is no multiple of patches of {self.patch} px, halved with every width")
+        if self.side != 8 * 2 ** len(self.channels):
+            raise ValueError(f"{len(self.channels)} levels do not end at {self.side} px")
+
+    @property
+    def latents(self) -> int:
+        return 3 * len(self.channels) + 2
+
+    @property
+    def told(self) -> int:
+        """Numbers that the style is a function of."""
+        return self.code + 2 * POINTS + 3 * COLOURS**2
+
+
+LARGE = replace(InpainterParams(), side=256, channels=(512, 512, 512, 512, 256))
 
 
 def params_of(tensors: Mapping[str, Tensor]) -> InpainterParams:
-    """The sizes of the network that these tensors are of: the default one, or that for twice the side."""
-    params = InpainterParams()
-    stem = tensors.get("stem.weight")
-    larger = stem is not None and stem.shape[1:2] == ((2 * params.patch) ** 2 * INPUTS,)
-    return replace(params, side=2 * params.side, patch=2 * params.patch) if larger else params
+    """The sizes of the network that these tensors are of: those for 256 px or for 128 px."""
+    return LARGE if any(name.startswith("layers.4.") for name in tensors) else InpainterParams()
 
 
 class Inpainter(nn.Module):
-    """Inputs [B, INPUTS, side, side] and identity codes [B, code] of unit length -> pictures [B, 3, side, side], about
-    -1 to 1."""
+    """Inputs [B, INPUTS, side, side], landmarks [B, 468, 2] in shares of the side and identity codes [B, code] of unit
+    length -> pictures [B, 3, side, side], about -1 to 1."""
+
+    mean_mesh: Tensor
 
     def __init__(self, params: InpainterParams | None = None) -> None:
         super().__init__()
         p = self.params = params or InpainterParams()
-        widths = p.widths
-        self.stem = nn.Conv2d(p.patch**2 * INPUTS, widths[0], 3, padding=1)
-        self.down = nn.ModuleList(nn.Conv2d(a, b, 3, 2, 1) for a, b in pairwise(widths))
-        self.see = nn.ModuleList(_Residual(width) for width in widths[1:-1])
-        self.identity = nn.Sequential(
-            nn.Linear(p.code, p.hidden), nn.LeakyReLU(0.2), nn.Linear(p.hidden, p.hidden), nn.LeakyReLU(0.2)
+        # the generator, with its own names
+        self.input = nn.Parameter(torch.zeros(1, p.base, 4, 4))
+        self.conv1 = StyledConv(p.style, p.base, p.base, 4, full=True)
+        widths = (p.base, *p.channels)
+        self.layers = nn.ModuleList(Level(p.style, widths[i], widths[i + 1], 8 * 2**i) for i in range(len(p.channels)))
+        self.head = EarlyHead(p.style, p.channels[-1], HEAD_HIDDEN)
+        # the style
+        self.register_buffer("mean_mesh", torch.full((POINTS, 2), 0.5))
+        self.linear = nn.Linear(p.told, p.style)
+        self.network = nn.Sequential(
+            nn.Linear(p.told, p.hidden), nn.LeakyReLU(0.2), nn.Linear(p.hidden, p.hidden), nn.LeakyReLU(0.2)
         )
-        self.bottom = nn.ModuleList(_Mixing(widths[-1], p.hidden) for _ in range(2))
-        self.up = nn.ModuleList(nn.Conv2d(b, a, 1) for a, b in pairwise(widths))
-        self.mix = nn.ModuleList(_Mixing(width, p.hidden) for width in widths[:-1])
-        self.paint = nn.Conv2d(widths[0], 3 * p.patch**2, 3, padding=1)
+        self.style = nn.Linear(p.hidden, p.style)
+        self.offsets = nn.Sequential(nn.Linear(p.hidden, p.offsets), nn.Linear(p.offsets, p.latents * p.style))
+        # the surroundings
+        patch = p.side // 64
+        self.stem = nn.Conv2d(INPUTS * patch**2, p.widths[0], 3, padding=1)
+        self.down = nn.ModuleList(nn.Conv2d(a, b, 3, 2, 1) for a, b in pairwise(p.widths))
+        self.see = nn.ModuleList(_Residual(width) for width in p.widths[1:])
+        self.inject = nn.ModuleList(
+            _Injection(widths[i] // 4, width, p.mid) for i, width in enumerate(p.widths[-2::-1])
+        )
+        self.fine = nn.Conv2d(INPUTS * 4, 32, 3, padding=1) if p.side > 128 else None
+        if self.fine is not None:
+            self.inject.append(_Injection(widths[4] // 4, 32, p.mid))
+        for last in (self.style, self.offsets[1]):
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
 
-    def forward(self, inputs: Tensor, codes: Tensor) -> Tensor:
-        style = self.identity(self.params.code**0.5 * codes)  # coordinates of about unit variance
-        x = F.pixel_unshuffle(inputs, self.params.patch).contiguous(memory_format=torch.channels_last)
-        seen = [self.stem(x)]
-        for level, down in enumerate(self.down):
-            x = down(F.leaky_relu(seen[-1], 0.2))
-            seen.append(self.see[level](x) if level < len(self.see) else x)
-        x = seen[-1]
-        for mix in self.bottom:
-            x = mix(x, seen[-1], style)
-        for level in reversed(range(len(self.up))):
-            x = self.up[level](F.interpolate(x, scale_factor=2, mode="nearest"))
-            x = self.mix[level](x, seen[level], style)
-        return F.pixel_shuffle(self.paint(F.leaky_relu(x, 0.2)), self.params.patch)
+    def told(self, inputs: Tensor, mesh: Tensor, codes: Tensor) -> Tensor:
+        """What the style is a function of: code, landmarks and coarse colours, of about unit variance; [B, told]."""
+        colours = F.adaptive_avg_pool2d(inputs[:, :3], COLOURS).flatten(1)
+        points = 30 * (mesh - self.mean_mesh).flatten(1)
+        return torch.cat([self.params.code**0.5 * codes, points, 2 * colours], 1)
 
+    def styles(self, told: Tensor) -> tuple[Tensor, Tensor]:
+        """The style [B, style] and the offsets of every layer [B, latents, style] from it."""
+        hidden = self.network(told)
+        offsets = self.offsets(hidden).unflatten(1, (self.params.latents, -1))
+        return self.linear(told / self.params.told**0.5) + self.style(hidden), offsets
 
-def enlarged(inpainter: Inpainter) -> Inpainter:
-    """An inpainter for pictures of twice the side, in patches of twice the side: a start for training.
+    def forward(self, inputs: Tensor, mesh: Tensor, codes: Tensor) -> Tensor:
+        style, offsets = self.styles(self.told(inputs, mesh, codes))
+        return self.draw(inputs, style[:, None] + offsets)
 
-    It draws what the smaller one draws, each pixel as four, of pictures that it sees averaged over four pixels.
-    """
-    p = inpainter.params
-    larger = Inpainter(replace(p, side=2 * p.side, patch=2 * p.patch))
-    state = dict(inpainter.state_dict())
-    state["stem.weight"] = averaging(state["stem.weight"], p.patch)
-    for name in ("paint.weight", "paint.bias"):
-        state[name] = _finer(state[name], p.patch)
-    larger.load_state_dict(state)
-    return larger
+    def draw(self, inputs: Tensor, w: Tensor) -> Tensor:
+        """The picture of latents [B, latents, style] in these surroundings."""
+        seen = self._seen(inputs)
+        x = self.conv1(self.input.expand(len(w), -1, -1, -1), w[:, 0])
+        for i, (level, inject) in enumerate(zip(self.layers, self.inject, strict=True)):
+            x = inject(level.up(x, w[:, 1 + 3 * i]), seen[i])
+            x = level.conv2(level.conv1(x, w[:, 2 + 3 * i]), w[:, 3 + 3 * i])
+        return self.head(x, w[:, -1])
 
+    def _seen(self, inputs: Tensor) -> list[Tensor]:
+        """Maps of the surroundings at 8 px, 16 px, ... as wide as each level's."""
+        patch = self.params.side // 64
+        x = self.stem(F.pixel_unshuffle(inputs, patch).contiguous(memory_format=torch.channels_last))
+        maps = [x]
+        for down, see in zip(self.down, self.see, strict=True):
+            x = see(down(F.leaky_relu(x, 0.2)))
+            maps.append(x)
+        bottom = F.interpolate(maps.pop(), scale_factor=2, mode="nearest")
+        maps[-1] = maps[-1] + bottom[:, : maps[-1].shape[1]]
+        maps.reverse()
+        if self.fine is not None:
+            maps.append(self.fine(F.pixel_unshuffle(inputs, 2).contiguous(memory_format=torch.channels_last)))
+        return maps
 
-def averaging(weight: Tensor, patch: int) -> Tensor:
-    """Weights over patches -> the same over patches of twice the side, whose pixels it averages by fours."""
-    return _finer(weight.transpose(0, 1), patch).transpose(0, 1) / 4
+    @torch.no_grad()
+    def start_from(self, generator: MobileStyleGAN) -> None:
+        """Take the generator's layers, and its head where it has one of this side; the mean style is the bias."""
+        own = self.state_dict()
+        parts = {name: value for name, value in generator.state_dict().items() if name in own}
+        head = f"heads.{self.params.side}."
+        parts.update({f"head.{n[len(head) :]}": v for n, v in generator.state_dict().items() if n.startswith(head)})
+        self.load_state_dict(parts, strict=False)
 
-
-def _finer(rows: Tensor, patch: int) -> Tensor:
-    """Rows [C * patch * patch, ...] of one place each -> rows of four places each."""
-    places = rows.unflatten(0, (-1, patch, patch))
-    return places.repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(0, 2)
+    def drawing(self) -> list[nn.Parameter]:
+        """The parameters that are the generator's."""
+        return [self.input, *self.conv1.parameters(), *self.layers.parameters()]
 
 
 class _Residual(nn.Module):
@@ -116,28 +167,25 @@ class _Residual(nn.Module):
         self.first, self.second = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.first(F.leaky_relu(F.instance_norm(x), 0.2))
-        return x + self.second(F.leaky_relu(F.instance_norm(y), 0.2))
+        y = self.first(F.leaky_relu(F.instance_norm(x) if x.shape[-1] > 4 else x, 0.2))
+        return x + self.second(F.leaky_relu(y, 0.2)) / math.sqrt(2)
 
 
-class _Mixing(nn.Module):
-    """A residual block whose first normalisation is undone by the surroundings' map or by the identity, as its own map
-    says; the second one by the identity alone."""
+class _Injection(nn.Module):
+    """Scales and shifts features by what they and the surroundings' map say, pixel by pixel; at first it does
+    nothing."""
 
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(self, channels: int, seen: int, mid: int) -> None:
         super().__init__()
-        self.first, self.second = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
-        self.photo = nn.Conv2d(width, 2 * width, 1)
-        self.attend = nn.Conv2d(2 * width, 1, 1)
-        self.style = nn.Linear(hidden, 4 * width)
+        self.size = nn.Parameter(torch.ones(()))  # of the features, for both to count alike
+        self.look = nn.Sequential(
+            nn.Conv2d(channels + seen, mid, 1), nn.LeakyReLU(0.2), nn.Conv2d(mid, mid, 3, padding=1), nn.LeakyReLU(0.2)
+        )
+        self.turn = nn.Conv2d(mid, 2 * channels, 1)
+        nn.init.zeros_(self.turn.weight)
+        nn.init.zeros_(self.turn.bias)
 
-    def forward(self, x: Tensor, seen: Tensor, style: Tensor) -> Tensor:
-        gain, shift, later_gain, later_shift = self.style(style)[..., None, None].chunk(4, 1)
-        plain = F.instance_norm(x)
-        photo_gain, photo_shift = self.photo(seen).chunk(2, 1)
-        share = self.attend(torch.cat([plain, seen], 1)).sigmoid()
-        photo = plain * photo_gain + photo_shift
-        person = plain * (1 + gain) + shift
-        y = self.first(F.leaky_relu(torch.lerp(photo, person, share), 0.2))
-        y = F.instance_norm(y) * (1 + later_gain) + later_shift
-        return x + self.second(F.leaky_relu(y, 0.2))
+    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+        y = self.look(torch.cat([x / self.size, F.leaky_relu(seen, 0.2)], 1))
+        gain, shift = self.turn(y).chunk(2, 1)
+        return x * (1 + gain) + shift * self.size

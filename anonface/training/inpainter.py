@@ -3,6 +3,8 @@
 Photos teach it to put back what was taken out, under their own identity codes. Every fourth row is given the code of
 another person of like sex and age: two recognizers of different architecture, landmarks and the discriminator judge
 what is drawn there. Real photos and drawn ones serve alike.
+
+The generator's layers stay as they are; what modulates them and adds to their features is learned.
 """
 
 from __future__ import annotations
@@ -20,22 +22,26 @@ from anonface.faces.align import EYES, LIPS
 from anonface.faces.analysis import LandmarkNetwork, mesh_in_crop
 from anonface.faces.blend import composite
 from anonface.faces.recognizer import Recognizer, frames
-from anonface.faces.surroundings import CELLS, boxed, coarse_colours, draw_in_square, inpainter_inputs, square_of
+from anonface.faces.surroundings import CELLS, coarse_colours, draw_in_square, inpainter_inputs
 from anonface.models.attribute_encoder import MobileNetV2Features
-from anonface.models.discriminator import PatchDiscriminator
+from anonface.models.discriminator import FeatureDiscriminator
 from anonface.models.identity import IdentityEncoder
 from anonface.models.inpainter import Inpainter
-from anonface.training.adversarial import adversarial_losses
+from anonface.models.mobile_stylegan import MobileStyleGAN, haar
+from anonface.training.adversarial import hinge_losses
 from anonface.training.data import tile
 from anonface.training.loop import Objective
-from anonface.training.portraits import Portraits, load_shards
+from anonface.training.portraits import TRUNCATION, PortraitNetworks, Portraits, load_shards
 
 AVERAGED = 0.999  # share of the moving average that a step leaves, less at the start
 SWAPPED = 4  # every so many rows get another person's code
 AGE = 15.0  # years that count as much as a logit of 2 of sex when another person is looked for
 CANDIDATES = 16  # rows of which the other person is the most alike by sex and age
-R1_EVERY = 16  # steps
-PART = 128  # px
+TAPS = (3, 6, 13, 17)  # blocks of MobileNetV2 whose features are compared and judged: strides 4, 8, 16 and 32
+FEATURE_WIDTHS, FEATURE_SPREADS = (24, 32, 96, 320), (0.76, 0.78, 0.65, 0.2)  # channels, standard deviations
+VIEW = 192  # px at which they are taken
+STYLE_SPREAD = 0.467  # of the generator's latents
+RIDGE = 0.5  # of the regression of styles, times the number of rows
 KEPT_OUT = 100  # rows that are never learned from, for sheets and measurements
 
 
@@ -43,20 +49,21 @@ KEPT_OUT = 100  # rows that are never learned from, for sheets and measurements
 class InpainterLosses:
     """Weights, and by which step the discriminator has its full one."""
 
-    pixels: float = 6.0
+    pixels: float = 4.0
     features: float = 3.0
-    person: float = 3.0
-    code: float = 1.5
+    person: float = 2.0
+    code: float = 1.0
     mesh: float = 30.0
-    fooling: float = 1.0
+    fooling: float = 0.4
     tone: float = 4.0
-    penalty: float = 0.02
-    fooling_full: int = 1000
+    style: float = 0.5
+    offsets: float = 0.05
+    fooling_full: int = 500
 
 
 @dataclass(frozen=True)
 class InpainterTeachers:
-    """Frozen networks of the losses."""
+    """Frozen networks of the losses; ``features`` return maps at the strides TAPS of MobileNetV2."""
 
     encoder: IdentityEncoder
     recognizer: Recognizer
@@ -73,7 +80,7 @@ class InpainterObjective(Objective):
     def __init__(
         self,
         inpainter: Inpainter,
-        discriminator: PatchDiscriminator,
+        discriminator: FeatureDiscriminator,
         teachers: InpainterTeachers,
         shards: Path,
         batch: int = 8,
@@ -83,12 +90,10 @@ class InpainterObjective(Objective):
         self.inpainter, self.discriminator, self.teachers = inpainter, discriminator, teachers
         self.average = copy.deepcopy(inpainter).requires_grad_(False)
         self.shards, self.batch, self.device = shards, batch, device
-        self.side = square_of(inpainter.params.side)
+        self.side = inpainter.params.side
         self.weights = weights or InpainterLosses()
         self._read: dict[Path, Portraits] = {}
         self.rows = load_shards(shards, self._read)
-        for module in (inpainter, discriminator):
-            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def modules(self) -> dict[str, nn.Module]:
         return {"inpainter": self.inpainter, "discriminator": self.discriminator, "average": self.average}
@@ -108,21 +113,20 @@ class InpainterObjective(Objective):
         own[::SWAPPED] = False
         photos, masks, mesh = self._augmented(index, rng)
         codes, known = (told[other].to(self.device).float() for told in (self.rows.codes, self.rows.known))
-        drawn = draw_in_square(self.inpainter, photos, masks, mesh, codes)
+        inputs = inpainter_inputs(photos, masks, mesh)
+        style, offsets = self.inpainter.styles(self.inpainter.told(inputs, mesh, codes))
+        drawn = self.inpainter.draw(inputs, style[:, None] + offsets)
         shown = composite(photos, drawn, masks)
-        where = frames(mesh)
-        cosine = F.cosine_similarity
-        penalty = w.penalty * R1_EVERY if step % R1_EVERY == 0 else 0.0
-        (real, real_masks), (made, made_masks) = (self._judged(x, masks, rng) for x in (photos, shown))
-        weights = self._counted(real_masks), self._counted(made_masks)
-        game = adversarial_losses(self.discriminator, real, made, penalty, weights)
-        swapped = shown[~own].clamp(-1, 1)
-        one, other_one = self._part(boxed(torch.cat([drawn[own], photos[own]])), rng).chunk(2)
-        pairs = zip(t.features(one), t.features(other_one), strict=True)
-        features = torch.stack([(a - b).abs().mean() / (b.abs().mean() + 1e-3) for a, b in pairs]).mean()
+        size = (VIEW, VIEW)
+        made = t.features(F.interpolate(shown, size, mode="bilinear", antialias=self.side > VIEW))
+        with torch.no_grad():
+            real = t.features(F.interpolate(photos, size, mode="bilinear", antialias=self.side > VIEW))
+        fooling, caught, true = hinge_losses(self.discriminator, real, made, masks)
+        pairs = zip(made, real, strict=True)
+        features = torch.stack([(a[own] - b[own]).abs().mean() / (b.abs().mean() + 1e-3) for a, b in pairs]).mean()
+        where, cosine, swapped = frames(mesh), F.cosine_similarity, shown[~own].clamp(-1, 1)
         told = ~own | (torch.arange(n) % 2 == 1)  # of the rows that pixels teach, too, it is asked about half
-        seen = t.recognizer(shown[told], where[told])
-        off, own_told = 1 - cosine(seen, known[told]), own[told]
+        off, own_told = 1 - cosine(t.recognizer(shown[told], where[told]), known[told]), own[told]
         return {
             "pixels": w.pixels * _within(drawn[own] - photos[own], masks[own] + 0.1),
             "features": w.features * features,
@@ -131,10 +135,18 @@ class InpainterObjective(Objective):
             "code": w.code * (1 - cosine(t.encoder(swapped), codes[~own])).mean(),
             "tone": w.tone * _toned(shown[~own], photos[~own], masks[~own]),
             "mesh": w.mesh * _moved(mesh_in_crop(t.landmarks, swapped), mesh[~own]),
-            "fooling": w.fooling * min(1.0, 0.2 + step / w.fooling_full) * game.fooling.mean(),
-            "_caught": game.caught.mean(),
-            "judge": game.caught.mean() + game.real + game.slope,
+            "style": w.style * self._unlike(style, index, own),
+            "offsets": w.offsets * offsets.square().mean() / STYLE_SPREAD**2,
+            "fooling": w.fooling * min(1.0, 0.2 + step / w.fooling_full) * fooling,
+            "_caught": caught,
+            "judge": caught + true,
         }
+
+    def _unlike(self, style: Tensor, index: Tensor, own: Tensor) -> Tensor:
+        """How far styles [B, 512] are from those of the drawn rows among those under their own codes."""
+        wanted = self.rows.styles[index].to(style)
+        drawn = own.to(style) * wanted.any(1)
+        return (drawn * (style - wanted).square().mean(1)).sum() / drawn.sum().clamp_min(1) / STYLE_SPREAD**2
 
     def _other(self, index: Tensor, rng: torch.Generator) -> Tensor:
         """Of CANDIDATES rows each the one most alike in sex and age."""
@@ -147,8 +159,9 @@ class InpainterObjective(Objective):
     def _augmented(self, index: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Photos, masks and landmarks, mirrored, moved and relit."""
         n = len(index)
-        photos, masks = self._rows(index)
-        flip = torch.where(torch.rand(n, generator=rng) < 0.5, -1.0, 1.0)
+        photos, masks = sized(self.rows, index, self.side, self.device)
+        drawn = self.rows.styles[index].any(1)  # their styles tell which way they look
+        flip = torch.where((torch.rand(n, generator=rng) < 0.5) & ~drawn, -1.0, 1.0)
         turn, grow = torch.randn(n, generator=rng) * 0.04, 1 + torch.randn(n, generator=rng) * 0.03
         shift = torch.randn(n, 2, generator=rng) * 0.02
         cos, sin = grow * torch.cos(turn), grow * torch.sin(turn)
@@ -166,51 +179,30 @@ class InpainterObjective(Objective):
             mesh = mesh_in_crop(self.teachers.landmarks, photos)
         return photos, moved[:, 3:], mesh
 
-    def _rows(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Photos and masks of some rows, at the inpainter's size."""
-        size = (self.side, self.side)
-        photos, masks = (told[index].to(self.device).float() for told in (self.rows.photos, self.rows.masks))
-        if photos.shape[-2:] != size:
-            photos, masks = (F.interpolate(x, size, mode="bilinear", antialias=True) for x in (photos, masks))
-        return photos / 127.5 - 1, masks / 255
-
-    def _part(self, boxes: Tensor, rng: torch.Generator) -> Tensor:
-        """A part of boxes, PART px a side: features of more would cost more than all else."""
-        top, left = (int(torch.randint(boxes.shape[-1] - PART + 1, (), generator=rng)) for _ in range(2))
-        return boxes[..., top : top + PART, left : left + PART]
-
-    def _judged(self, pictures: Tensor, masks: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """What the discriminator sees: the box, a little shifted, in other colours (Zhao et al. 2020); and its mask."""
-        n = len(pictures)
-        reach = self.side // 26
-        shift = [int(torch.randint(-reach, reach + 1, (), generator=rng)) for _ in range(2)]
-        box, mask = (boxed(x.roll(shift, (2, 3))) for x in (pictures, masks))
-        light = (0.2 * torch.randn(n, 1, 1, 1, generator=rng)).to(box)
-        hue = (1 + 0.3 * torch.randn(n, 1, 1, 1, generator=rng)).to(box)
-        contrast = (1 + 0.2 * torch.randn(n, 1, 1, 1, generator=rng)).to(box)
-        grey = box.mean(1, keepdim=True)
-        return (grey + (box - grey) * hue) * contrast + light, mask
-
-    def _counted(self, masks: Tensor) -> Tensor:
-        """How much each patch counts before the discriminator: as much as is drawn of it. The rest is a photo."""
-        share = F.adaptive_avg_pool2d(masks, masks.shape[-1] // self.discriminator.reduction)
-        return share / share.mean().clamp_min(1e-3)
-
     @torch.no_grad()
     def _averaged(self, kept: float) -> None:
         for slow, fast in zip(self.average.parameters(), self.inpainter.parameters(), strict=True):
-            slow.lerp_(fast, 1 - kept)
+            if fast.requires_grad:
+                slow.lerp_(fast, 1 - kept)
 
     @torch.no_grad()
     def sheet(self) -> NDArray:
         """Held-out photos, what is seen of them, and three people in each: its own, and those of the next rows."""
         show = torch.arange(12)
-        photos, masks = self._rows(show)
+        photos, masks = sized(self.rows, show, self.side, self.device)
         codes, mesh = self.rows.codes[show].to(self.device).float(), mesh_in_crop(self.teachers.landmarks, photos)
         inputs = inpainter_inputs(photos, masks, mesh)
         people = [codes, codes.roll(1, 0), codes.roll(5, 0)]
         drawn = [composite(photos, draw_in_square(self.average, photos, masks, mesh, code), masks) for code in people]
         return tile([photos, inputs[:, :3] + inputs[:, 4:].amax(1, keepdim=True), *drawn])
+
+
+def sized(rows: Portraits, index: Tensor, side: int, device: str) -> tuple[Tensor, Tensor]:
+    """Photos [B, 3, side, side] in [-1, 1] and masks of some rows."""
+    photos, masks = (told[index].to(device).float() for told in (rows.photos, rows.masks))
+    if photos.shape[-1] != side:
+        photos, masks = (F.interpolate(x, (side, side), mode="bilinear", antialias=True) for x in (photos, masks))
+    return photos / 127.5 - 1, masks / 255
 
 
 def _within(difference: Tensor, masks: Tensor) -> Tensor:
@@ -227,3 +219,56 @@ def _moved(mesh: Tensor, wanted: Tensor) -> Tensor:
     """How far landmarks [B, 468, 2] are from those wanted; eyes and lips, which make the expression, count thrice."""
     off = (mesh - wanted).abs().mean((0, 2))
     return off.mean() + 2 * off[[*EYES, *LIPS]].mean()
+
+
+@torch.no_grad()
+def start_inpainter(
+    inpainter: Inpainter, rows: Portraits, landmarks: LandmarkNetwork, networks: PortraitNetworks
+) -> None:
+    """A start for training: the generator's layers, a head for 128 px by least squares, styles by ridge regression.
+
+    Args:
+        rows: those that were drawn tell of which style they are.
+        networks: the generator and its mapping.
+    """
+    generator, side = networks.generator, inpainter.params.side
+    inpainter.start_from(generator)
+    z = torch.randn(24, 512, generator=torch.Generator().manual_seed(5))
+    styles = torch.lerp(networks.mean, networks.mapping(z), TRUNCATION)[:, None].expand(-1, MobileStyleGAN.TIED, -1)
+    _start_head(inpainter, styles, generator)
+    drawn = rows.styles.float().abs().sum(1).nonzero()[:, 0]
+    told, wanted = [], rows.styles[drawn].float()
+    meshes = []
+    for part in drawn.split(50):
+        photos, masks = sized(rows, part, side, "cpu")
+        meshes.append(mesh_in_crop(landmarks, photos))
+        told.append((inpainter_inputs(photos, masks, meshes[-1]), meshes[-1], rows.codes[part].float()))
+    inpainter.mean_mesh.copy_(torch.cat(meshes).mean(0))
+    x = torch.cat([inpainter.told(*one) for one in told]).double()
+    centre, mean = x.mean(0), wanted.double().mean(0)
+    x = x - centre
+    gram = x.T @ x
+    solution = torch.linalg.solve(gram + RIDGE * len(x) * torch.eye(len(gram)).double(), x.T @ (wanted - mean))
+    inpainter.linear.weight.copy_(solution.T * inpainter.params.told**0.5)
+    inpainter.linear.bias.copy_(mean - centre @ solution)
+
+
+def _start_head(inpainter: Inpainter, latents: Tensor, generator: MobileStyleGAN) -> None:
+    """Measure how large features are; fit the head's linear part where the generator has none for this side."""
+    side, side_of_all = inpainter.params.side, 256
+    x = inpainter.conv1(inpainter.input.expand(len(latents), -1, -1, -1), latents[:, 0])
+    for level, inject in zip(inpainter.layers, inpainter.inject, strict=True):
+        x = level.up(x, latents[:, 0])
+        inject.size.fill_(x.square().mean().sqrt())
+        x = level.conv2(level.conv1(x, latents[:, 0]), latents[:, 0])
+    head = inpainter.head
+    if head.weight.any():
+        return
+    wanted = haar(F.adaptive_avg_pool2d(generator.synthesize(latents, side_of_all), side)).flatten(2)
+    x = torch.cat([x, torch.ones_like(x[:, :1])], 1).flatten(2)
+    x, wanted = (told.transpose(0, 1).flatten(1).double() for told in (x, wanted))
+    gram = x @ x.T
+    solution = torch.linalg.solve(gram + 1e-3 * torch.eye(len(gram)).double() * gram.diagonal().mean(), x @ wanted.T)
+    head.weight.copy_(solution.T[:, :-1, None, None] / head.LINEAR_RATE)
+    head.colour.bias.copy_(solution.T[:, -1])
+    nn.init.normal_(head.weight_nonlinear, std=0.01)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,12 +29,12 @@ from anonface.faces.analysis import load_analysis_networks
 from anonface.faces.recognizer import Recognizer
 from anonface.models.attribute_classifiers import EthnicityClassifier, SexAgeClassifier
 from anonface.models.attribute_encoder import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
-from anonface.models.discriminator import Discriminator, PatchDiscriminator
+from anonface.models.discriminator import Discriminator, FeatureDiscriminator
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
 from anonface.models.identity_flow import SecureIdentityFlow
-from anonface.models.inpainter import Inpainter, averaging, enlarged
+from anonface.models.inpainter import Inpainter
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_attributes import WIDTHS, LatentAttributes, columns
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
@@ -48,7 +47,14 @@ from anonface.training.ethnicity import asian_odds, fit_ethnicity
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo, principal_latents
-from anonface.training.inpainter import InpainterObjective, InpainterTeachers
+from anonface.training.inpainter import (
+    FEATURE_SPREADS,
+    FEATURE_WIDTHS,
+    TAPS,
+    InpainterObjective,
+    InpainterTeachers,
+    start_inpainter,
+)
 from anonface.training.latent_attributes import (
     ASKED,
     fit_latent_attributes,
@@ -75,7 +81,7 @@ from anonface.training.latent_reader import (
 from anonface.training.loop import LoopSettings, Objective, Then, train
 from anonface.training.masks import load_masks
 from anonface.training.parser import ParserObjective
-from anonface.training.portraits import SHARD, PortraitNetworks, draw_shard, photo_files
+from anonface.training.portraits import SHARD, PortraitNetworks, draw_shard, load_shards, photo_files
 from anonface.training.realism_critic import (
     CriticSamples,
     RealismCriticObjective,
@@ -283,36 +289,27 @@ def _draw_portraits(request: Request, progress: Progress) -> dict[str, float]:
     return {"rows": float(shards * SHARD)}
 
 
-def _inpainter(
-    request: Request, progress: Progress, name: str = "inpainter", fine: bool = False, rate: float = 4e-4
-) -> tuple[Objective, LoopSettings]:
+def _inpainter(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
+    name = INPAINTER
     batch, steps = _pace(name, request.device)
     shards = request.folder / PORTRAITS
     if len(list(shards.glob("*.safetensors"))) < 2:
         raise WeightsError(f"{shards} has no training data", f"run `anonface train {PORTRAITS}` there first")
     recognizer, landmarks = Recognizer(Graph(weights.graph("arcface-mobile"))), _landmark_network()
-    teachers = InpainterTeachers(_encoder(), recognizer.eval(), landmarks, _features())
+    features = _features()
+    features.taps = TAPS
+    teachers = InpainterTeachers(_encoder(), recognizer.eval(), landmarks, features)
     for module in vars(teachers).values():
-        module.requires_grad_(False).to(request.device)
-    inpainter, judge = _inpainter_and_discriminator(request, fine)
-    networks = inpainter.to(request.device), judge.to(request.device)
-    objective = InpainterObjective(*networks, teachers, shards, batch, device=request.device)
-    return objective, replace(request.settings(name, steps, rate), betas=(0.5, 0.99))
-
-
-def _inpainter_and_discriminator(request: Request, fine: bool) -> tuple[Inpainter, PatchDiscriminator]:
-    """New ones; fine ones begin with the run's at half their side."""
-    inpainter, discriminator = Inpainter(), PatchDiscriminator()
-    if not fine:
-        return inpainter, discriminator
-    file = request.folder / INPAINTER / "state.pt"
-    if not file.is_file():
-        raise WeightsError(f"there is no {file}", f"run `anonface train {INPAINTER}` there first")
-    modules = torch.load(file, map_location="cpu", weights_only=True)["modules"]
-    inpainter.load_state_dict(modules["average"])
-    state, larger = modules["discriminator"], PatchDiscriminator(patch=2 * discriminator.patch)
-    larger.load_state_dict({**state, "stem.weight": averaging(state["stem.weight"], discriminator.patch)})
-    return enlarged(inpainter), larger
+        module.requires_grad_(False)
+    inpainter, judge = Inpainter(), FeatureDiscriminator(FEATURE_WIDTHS, FEATURE_SPREADS)
+    if not (request.folder / name / "state.pt").is_file():
+        start_inpainter(inpainter, load_shards(shards, {}), landmarks, PortraitNetworks.load())
+    for parameter in inpainter.drawing():
+        parameter.requires_grad_(False)
+    for module in (inpainter, judge, *vars(teachers).values()):
+        module.to(request.device)
+    objective = InpainterObjective(inpainter, judge, teachers, shards, batch, device=request.device)
+    return objective, replace(request.settings(name, steps, 4e-4), betas=(0.5, 0.99))
 
 
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -497,7 +494,6 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "dbaf": _editing("dbaf"),
     "hford": _editing("hford"),
     "inpainter": _inpainter,
-    "inpainter-fine": partial(_inpainter, name="inpainter-fine", fine=True, rate=2e-4),
 }
 # Recipes that can run on a GPU: (faces per step, steps) on a CPU and on a GPU.
 PACES = {
@@ -508,7 +504,6 @@ PACES = {
     "dbaf": ((4, 1_200), (16, 60_000)),
     "hford": ((4, 1_200), (16, 60_000)),
     "inpainter": ((8, 75_000), (64, 60_000)),
-    "inpainter-fine": ((8, 75_000), (32, 60_000)),
 }
 CENSUS, ETHNICITY, INPAINTER, PORTRAITS = "census", "ethnicity", "inpainter", "portraits"
 ON_ONE_THREAD = {"flow", "ethnicity"}  # so that files do not depend on the number of threads

@@ -19,7 +19,7 @@ from anonface.crypto.keys import FaceKey
 from anonface.faces.analysis import FaceAnalysis, load_analysis_networks, mesh_in_crop
 from anonface.faces.augmentation import shrink
 from anonface.faces.colour_transfer import match_tones
-from anonface.faces.surroundings import draw_in_square, square_of
+from anonface.faces.surroundings import draw_in_square
 from anonface.models.identity import KEPT
 from anonface.models.inpainter import Inpainter
 from anonface.models.latent_attributes import LatentAttributes
@@ -78,7 +78,7 @@ class InpaintingRenderer:
     @torch.inference_mode()
     def _drawn(self, face: Tensor, mask: Tensor, code: Tensor) -> Tensor:
         """The face of a code in the photo's light, [1, 3, R, R] on the CPU."""
-        side = square_of(self.inpainter.params.side)
+        side = self.inpainter.params.side
         small, cover = (F.interpolate(x, (side, side), mode="bilinear", antialias=True) for x in (face, mask))
         mesh = mesh_in_crop(self.analysis.landmarks, face)
         square = draw_in_square(self.inpainter, small, cover, mesh, code.float().to(face))
