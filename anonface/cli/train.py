@@ -44,7 +44,7 @@ def train(
     realism critic  critic, critic-again (the second also on refined faces)
     diffusion       autoencoder, diffusion, sharpener
     dbaf and hford  reader, inversion, dbaf, hford
-    inpainter       portraits, inpainter, inpainter-fine
+    inpainter       portraits, inpainter
     """
     from anonface.backends.device import choose_device
     from anonface.training.run import Request, train_command

@@ -97,15 +97,12 @@ class Inpainter(nn.Module):
         self.stem = nn.Conv2d(INPUTS * patch**2, p.widths[0], 3, padding=1)
         self.down = nn.ModuleList(nn.Conv2d(a, b, 3, 2, 1) for a, b in pairwise(p.widths))
         self.see = nn.ModuleList(_Residual(width) for width in p.widths[1:])
-        self.inject = nn.ModuleList(
-            _Injection(widths[i] // 4, width, p.mid) for i, width in enumerate(p.widths[-2::-1])
-        )
+        self.inject = nn.ModuleList(Injection(widths[i] // 4, width, p.mid) for i, width in enumerate(p.widths[-2::-1]))
         self.fine = nn.Conv2d(INPUTS * 4, 32, 3, padding=1) if p.side > 128 else None
         if self.fine is not None:
-            self.inject.append(_Injection(widths[4] // 4, 32, p.mid))
-        for last in (self.style, self.offsets[1]):
-            nn.init.zeros_(last.weight)
-            nn.init.zeros_(last.bias)
+            self.inject.append(Injection(widths[4] // 4, 32, p.mid))
+        for last in (self.style, self.offsets[-1]):
+            _zero(last)
 
     def told(self, inputs: Tensor, mesh: Tensor, codes: Tensor) -> Tensor:
         """What the style is a function of: code, landmarks and coarse colours, of about unit variance; [B, told]."""
@@ -128,6 +125,7 @@ class Inpainter(nn.Module):
         seen = self._seen(inputs)
         x = self.conv1(self.input.expand(len(w), -1, -1, -1), w[:, 0])
         for i, (level, inject) in enumerate(zip(self.layers, self.inject, strict=True)):
+            assert isinstance(level, Level)
             x = inject(level.up(x, w[:, 1 + 3 * i]), seen[i])
             x = level.conv2(level.conv1(x, w[:, 2 + 3 * i]), w[:, 3 + 3 * i])
         return self.head(x, w[:, -1])
@@ -161,6 +159,11 @@ class Inpainter(nn.Module):
         return [self.input, *self.conv1.parameters(), *self.layers.parameters()]
 
 
+def _zero(layer: nn.Module) -> None:
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+
+
 class _Residual(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -171,7 +174,7 @@ class _Residual(nn.Module):
         return x + self.second(F.leaky_relu(y, 0.2)) / math.sqrt(2)
 
 
-class _Injection(nn.Module):
+class Injection(nn.Module):
     """Scales and shifts features by what they and the surroundings' map say, pixel by pixel; at first it does
     nothing."""
 
@@ -182,8 +185,7 @@ class _Injection(nn.Module):
             nn.Conv2d(channels + seen, mid, 1), nn.LeakyReLU(0.2), nn.Conv2d(mid, mid, 3, padding=1), nn.LeakyReLU(0.2)
         )
         self.turn = nn.Conv2d(mid, 2 * channels, 1)
-        nn.init.zeros_(self.turn.weight)
-        nn.init.zeros_(self.turn.bias)
+        _zero(self.turn)
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
         y = self.look(torch.cat([x / self.size, F.leaky_relu(seen, 0.2)], 1))

@@ -26,8 +26,8 @@ from anonface.faces.surroundings import CELLS, coarse_colours, draw_in_square, i
 from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.discriminator import FeatureDiscriminator
 from anonface.models.identity import IdentityEncoder
-from anonface.models.inpainter import Inpainter
-from anonface.models.mobile_stylegan import MobileStyleGAN, haar
+from anonface.models.inpainter import Injection, Inpainter
+from anonface.models.mobile_stylegan import Level, MobileStyleGAN, haar
 from anonface.training.adversarial import hinge_losses
 from anonface.training.data import tile
 from anonface.training.loop import Objective
@@ -258,6 +258,7 @@ def _start_head(inpainter: Inpainter, latents: Tensor, generator: MobileStyleGAN
     side, side_of_all = inpainter.params.side, 256
     x = inpainter.conv1(inpainter.input.expand(len(latents), -1, -1, -1), latents[:, 0])
     for level, inject in zip(inpainter.layers, inpainter.inject, strict=True):
+        assert isinstance(level, Level) and isinstance(inject, Injection)
         x = level.up(x, latents[:, 0])
         inject.size.fill_(x.square().mean().sqrt())
         x = level.conv2(level.conv1(x, latents[:, 0]), latents[:, 0])

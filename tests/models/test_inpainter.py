@@ -4,61 +4,83 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from anonface.models.discriminator import PatchDiscriminator
-from anonface.models.inpainter import INPUTS, Inpainter, InpainterParams, enlarged, params_of
+from anonface.models.discriminator import FeatureDiscriminator
+from anonface.models.inpainter import INPUTS, LARGE, POINTS, Inpainter, InpainterParams, params_of
+from anonface.models.mobile_stylegan import MobileStyleGAN, MobileStyleGANParams
 
-SMALL = InpainterParams(side=32, widths=(8, 8, 16, 16), code=12, hidden=16)
+SMALL = InpainterParams(
+    channels=(16, 16, 16, 16), widths=(8, 8, 8, 8, 16), base=16, style=24, code=12, hidden=16, offsets=4, mid=8
+)
 
 
 @pytest.fixture
 def inpainter() -> Inpainter:
+    """With random weights also where training begins with zeros."""
     torch.manual_seed(3)
-    return Inpainter(SMALL).eval()
+    network = Inpainter(SMALL).eval()
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    torch.nn.init.ones_(network.inject[0].size)
+    return network
 
 
-def codes(count: int, seed: int = 1) -> torch.Tensor:
-    return F.normalize(torch.randn(count, SMALL.code, generator=torch.Generator().manual_seed(seed)), dim=1)
-
-
-def pictures(count: int) -> torch.Tensor:
-    return torch.rand(count, INPUTS, 32, 32, generator=torch.Generator().manual_seed(2)) * 2 - 1
+def rows(count: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Inputs, landmarks and codes."""
+    rng = torch.Generator().manual_seed(seed)
+    codes = F.normalize(torch.randn(count, SMALL.code, generator=rng), dim=1)
+    return (
+        torch.rand(count, INPUTS, 128, 128, generator=rng) * 2 - 1,
+        torch.rand(count, POINTS, 2, generator=rng),
+        codes,
+    )
 
 
 @torch.no_grad()
 def test_a_picture_keeps_its_shape_and_a_batch_equals_its_members(inpainter):
-    shown = inpainter(pictures(3), codes(3))
-    assert shown.shape == (3, 3, 32, 32)
-    single = torch.cat([inpainter(pictures(3)[i : i + 1], codes(3)[i : i + 1]) for i in range(3)])
-    assert torch.allclose(shown, single, atol=1e-4)
+    batch = rows(3)
+    shown = inpainter(*batch)
+    assert shown.shape == (3, 3, 128, 128)
+    single = torch.cat([inpainter(*(x[i : i + 1] for x in batch)) for i in range(3)])
+    assert torch.allclose(shown, single, atol=1e-3 * float(shown.abs().max()))
 
 
 @torch.no_grad()
-def test_another_code_changes_the_picture_and_so_does_another_photo(inpainter):
-    shown = inpainter(pictures(1), codes(1))
-    assert float((inpainter(pictures(1), codes(1, seed=5)) - shown).abs().mean()) > 1e-3
-    assert float((inpainter(pictures(1).flip(3), codes(1)) - shown).abs().mean()) > 1e-3
+def test_code_surroundings_and_landmarks_each_change_the_picture(inpainter):
+    inputs, mesh, codes = rows(1)
+    other_inputs, other_mesh, other_codes = rows(1, seed=5)
+    shown = inpainter(inputs, mesh, codes)
+    for changed in ((other_inputs, mesh, codes), (inputs, other_mesh, codes), (inputs, mesh, other_codes)):
+        assert float((inpainter(*changed) - shown).abs().mean()) > 1e-4 * float(shown.abs().mean())
 
 
-def test_a_side_that_cannot_be_halved_is_refused():
-    with pytest.raises(ValueError, match="24"):
-        InpainterParams(side=24, widths=(8, 8, 16, 16))
+@torch.no_grad()
+def test_it_begins_as_the_generator_that_it_starts_from():
+    torch.manual_seed(4)
+    generator = MobileStyleGAN(MobileStyleGANParams(style=24, base=16, channels=(16,) * 6, early_heads=((3, 96),)))
+    for parameter in generator.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    inpainter = Inpainter(SMALL)
+    inpainter.start_from(generator)
+    latents = torch.randn(2, SMALL.latents, 24)
+    wanted = generator.synthesize(latents, 128)
+    # the generator's head takes the mean of the remaining latents, of which the last is repeated
+    assert torch.allclose(inpainter.draw(rows(2)[0], latents), wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
+
+
+def test_levels_that_do_not_end_at_the_side_are_refused():
+    with pytest.raises(ValueError, match="256"):
+        InpainterParams(side=256)
 
 
 def test_sizes_are_read_off_the_weights():
-    inpainter = Inpainter()
-    assert params_of(inpainter.state_dict()) == inpainter.params == InpainterParams() == params_of({})
-    larger = enlarged(inpainter)
-    assert params_of(larger.state_dict()) == larger.params
+    for params in (InpainterParams(), LARGE):
+        with torch.device("meta"):
+            network = Inpainter(params)
+        assert params_of(network.state_dict()) == params
 
 
-def test_the_discriminator_judges_patches():
-    assert PatchDiscriminator((8, 8, 16, 16))(pictures(2)[:, :3]).shape == (2, 1, 2, 2)
-
-
-@torch.no_grad()
-def test_an_enlarged_one_draws_the_same_at_twice_the_side(inpainter):
-    larger = enlarged(inpainter)
-    assert larger.params.side == 64 and larger.params.patch == 4
-    wide = torch.rand(2, INPUTS, 64, 64, generator=torch.Generator().manual_seed(6))
-    small = inpainter(F.avg_pool2d(wide, 2), codes(2))
-    assert torch.allclose(larger(wide, codes(2)), F.interpolate(small, scale_factor=2), atol=1e-4)
+def test_the_discriminator_has_a_logit_for_every_place_of_every_map():
+    maps = [torch.randn(2, 8, 12, 12), torch.randn(2, 16, 6, 6)]
+    discriminator = FeatureDiscriminator((8, 16), (1.0, 1.0), hidden=8)
+    assert [logits.shape for logits in discriminator(maps)] == [(2, 1, 12, 12), (2, 1, 6, 6)]
+    assert all(not mixture.requires_grad for mixture in discriminator.mixtures)
