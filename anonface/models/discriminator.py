@@ -98,25 +98,27 @@ class FeatureDiscriminator(nn.Module):
     Args:
         widths: channels of the maps, finest first.
         spreads: standard deviation of each map.
-        hidden: channels of the mixtures.
     """
 
-    def __init__(self, widths: tuple[int, ...], spreads: tuple[float, ...], hidden: int = 64) -> None:
+    MOST = 64  # channels of the mixtures, at most two for each of the map's
+
+    def __init__(self, widths: tuple[int, ...], spreads: tuple[float, ...]) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(31)
-        sizes = [(width, spread * math.sqrt(width)) for width, spread in zip(widths, spreads, strict=True)]
-        mixtures = [torch.randn(hidden, width, 1, 1, generator=generator) / size for width, size in sizes]
-        self.mixtures = nn.ParameterList(nn.Parameter(mixture, requires_grad=False) for mixture in mixtures)
-        self.heads = nn.ModuleList(
-            nn.Sequential(
-                spectral_norm(nn.Conv2d(hidden, hidden, 3, padding=1)),
-                nn.LeakyReLU(0.2),
-                spectral_norm(nn.Conv2d(hidden, hidden, 1)),
-                nn.LeakyReLU(0.2),
-                spectral_norm(nn.Conv2d(hidden, 1, 1)),
+        self.mixtures, self.heads = nn.ParameterList(), nn.ModuleList()
+        for width, spread in zip(widths, spreads, strict=True):
+            mixed = min(self.MOST, 2 * width)
+            mixture = torch.randn(mixed, width, 1, 1, generator=generator) / (spread * math.sqrt(width))
+            self.mixtures.append(nn.Parameter(mixture, requires_grad=False))
+            self.heads.append(
+                nn.Sequential(
+                    spectral_norm(nn.Conv2d(mixed, mixed, 3, padding=1)),
+                    nn.LeakyReLU(0.2),
+                    spectral_norm(nn.Conv2d(mixed, mixed, 1)),
+                    nn.LeakyReLU(0.2),
+                    spectral_norm(nn.Conv2d(mixed, 1, 1)),
+                )
             )
-            for _ in widths
-        )
 
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
         parts = zip(self.heads, maps, self.mixtures, strict=True)

@@ -154,6 +154,25 @@ class Inpainter(nn.Module):
         parts.update({f"head.{n[len(head) :]}": v for n, v in generator.state_dict().items() if n.startswith(head)})
         self.load_state_dict(parts, strict=False)
 
+    @torch.no_grad()
+    def start_larger_from(self, smaller: Inpainter, generator: MobileStyleGAN) -> None:
+        """Begin as an inpainter for half the side; the last level and the head are the generator's.
+
+        The encoder sees averages of four pixels; what sees single ones adds nothing yet.
+        """
+        self.start_from(generator)
+        state = smaller.state_dict()
+        own = self.state_dict()
+        parts = {name: value for name, value in state.items() if not name.startswith("head.")}
+        patch = smaller.params.side // 64
+        rows = state["stem.weight"].transpose(0, 1).unflatten(0, (-1, patch, patch))
+        parts["stem.weight"] = rows.repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(0, 2).transpose(0, 1) / 4
+        for name in ("offsets.1.weight", "offsets.1.bias"):  # the last latent, the head's, becomes the last level's
+            value = state[name].unflatten(0, (smaller.params.latents, -1))
+            added = self.params.latents - smaller.params.latents
+            parts[name] = torch.cat([value, value[-1:].expand(added, *value.shape[1:])]).flatten(0, 1)
+        self.load_state_dict({**own, **parts})
+
     def drawing(self) -> list[nn.Parameter]:
         """The parameters that are the generator's."""
         return [self.input, *self.conv1.parameters(), *self.layers.parameters()]

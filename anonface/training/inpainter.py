@@ -37,9 +37,9 @@ AVERAGED = 0.999  # share of the moving average that a step leaves, less at the 
 SWAPPED = 4  # every so many rows get another person's code
 AGE = 15.0  # years that count as much as a logit of 2 of sex when another person is looked for
 CANDIDATES = 16  # rows of which the other person is the most alike by sex and age
-TAPS = (3, 6, 13, 17)  # blocks of MobileNetV2 whose features are compared and judged: strides 4, 8, 16 and 32
-FEATURE_WIDTHS, FEATURE_SPREADS = (24, 32, 96, 320), (0.76, 0.78, 0.65, 0.2)  # channels, standard deviations
-VIEW = 192  # px at which they are taken
+TAPS = (1, 3, 6, 13, 17)  # blocks of MobileNetV2 whose features are compared and judged: strides 2, 4, 8, 16 and 32
+FEATURE_WIDTHS, FEATURE_SPREADS = (16, 24, 32, 96, 320), (0.48, 0.76, 0.78, 0.65, 0.2)  # channels, deviations
+VIEWS = {128: 192, 256: 256}  # a picture's side -> px at which they are taken
 STYLE_SPREAD = 0.467  # of the generator's latents
 RIDGE = 0.5  # of the regression of styles, times the number of rows
 KEPT_OUT = 100  # rows that are never learned from, for sheets and measurements
@@ -117,10 +117,10 @@ class InpainterObjective(Objective):
         style, offsets = self.inpainter.styles(self.inpainter.told(inputs, mesh, codes))
         drawn = self.inpainter.draw(inputs, style[:, None] + offsets)
         shown = composite(photos, drawn, masks)
-        size = (VIEW, VIEW)
-        made = t.features(F.interpolate(shown, size, mode="bilinear", antialias=self.side > VIEW))
+        view = (VIEWS[self.side],) * 2
+        made = t.features(F.interpolate(shown, view, mode="bilinear"))
         with torch.no_grad():
-            real = t.features(F.interpolate(photos, size, mode="bilinear", antialias=self.side > VIEW))
+            real = t.features(F.interpolate(photos, view, mode="bilinear"))
         fooling, caught, true = hinge_losses(self.discriminator, real, made, masks)
         pairs = zip(made, real, strict=True)
         features = torch.stack([(a[own] - b[own]).abs().mean() / (b.abs().mean() + 1e-3) for a, b in pairs]).mean()

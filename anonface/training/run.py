@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,7 +35,7 @@ from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import IdentityEncoder
 from anonface.models.identity_flow import SecureIdentityFlow
-from anonface.models.inpainter import Inpainter
+from anonface.models.inpainter import LARGE, Inpainter
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_attributes import WIDTHS, LatentAttributes, columns
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
@@ -90,6 +91,8 @@ from anonface.training.realism_critic import (
     load_refined_samples,
 )
 from anonface.training.sharpener import DetailPool, SharpenerObjective
+
+CENSUS, ETHNICITY, FINE, PORTRAITS = "census", "ethnicity", "inpainter-fine", "portraits"
 
 
 @dataclass(frozen=True)
@@ -289,27 +292,45 @@ def _draw_portraits(request: Request, progress: Progress) -> dict[str, float]:
     return {"rows": float(shards * SHARD)}
 
 
-def _inpainter(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    name = INPAINTER
+def _inpainter(
+    request: Request, progress: Progress, name: str = "inpainter", rate: float = 4e-4
+) -> tuple[Objective, LoopSettings]:
     batch, steps = _pace(name, request.device)
     shards = request.folder / PORTRAITS
     if len(list(shards.glob("*.safetensors"))) < 2:
         raise WeightsError(f"{shards} has no training data", f"run `anonface train {PORTRAITS}` there first")
-    recognizer, landmarks = Recognizer(Graph(weights.graph("arcface-mobile"))), _landmark_network()
-    features = _features()
+    recognizer, landmarks, features = (
+        Recognizer(Graph(weights.graph("arcface-mobile"))),
+        _landmark_network(),
+        _features(),
+    )
     features.taps = TAPS
     teachers = InpainterTeachers(_encoder(), recognizer.eval(), landmarks, features)
     for module in vars(teachers).values():
         module.requires_grad_(False)
-    inpainter, judge = Inpainter(), FeatureDiscriminator(FEATURE_WIDTHS, FEATURE_SPREADS)
+    inpainter, judge = Inpainter(LARGE if name == FINE else None), FeatureDiscriminator(FEATURE_WIDTHS, FEATURE_SPREADS)
     if not (request.folder / name / "state.pt").is_file():
-        start_inpainter(inpainter, load_shards(shards, {}), landmarks, PortraitNetworks.load())
+        if name == FINE:
+            _start_fine(request, inpainter, judge)
+        else:
+            start_inpainter(inpainter, load_shards(shards, {}), landmarks, PortraitNetworks.load())
     for parameter in inpainter.drawing():
         parameter.requires_grad_(False)
     for module in (inpainter, judge, *vars(teachers).values()):
         module.to(request.device)
     objective = InpainterObjective(inpainter, judge, teachers, shards, batch, device=request.device)
-    return objective, replace(request.settings(name, steps, 4e-4), betas=(0.5, 0.99))
+    return objective, replace(request.settings(name, steps, rate), betas=(0.5, 0.99))
+
+
+def _start_fine(request: Request, inpainter: Inpainter, judge: FeatureDiscriminator) -> None:
+    """Begin with the run's networks for half the side."""
+    file = request.folder / "inpainter" / "state.pt"
+    if not file.is_file():
+        raise WeightsError(f"there is no {file}", "run `anonface train inpainter` there first")
+    modules, smaller = torch.load(file, map_location="cpu", weights_only=True)["modules"], Inpainter()
+    smaller.load_state_dict(modules["average"])
+    inpainter.start_larger_from(smaller, load_generator())
+    judge.load_state_dict(modules["discriminator"])
 
 
 def _autoencoder(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
@@ -494,6 +515,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "dbaf": _editing("dbaf"),
     "hford": _editing("hford"),
     "inpainter": _inpainter,
+    "inpainter-fine": partial(_inpainter, name=FINE, rate=2e-4),
 }
 # Recipes that can run on a GPU: (faces per step, steps) on a CPU and on a GPU.
 PACES = {
@@ -503,9 +525,9 @@ PACES = {
     "inversion": ((4, 1_200), (32, 40_000)),
     "dbaf": ((4, 1_200), (16, 60_000)),
     "hford": ((4, 1_200), (16, 60_000)),
-    "inpainter": ((8, 75_000), (64, 60_000)),
+    "inpainter": ((8, 12_500), (64, 60_000)),
+    "inpainter-fine": ((8, 75_000), (32, 60_000)),
 }
-CENSUS, ETHNICITY, INPAINTER, PORTRAITS = "census", "ethnicity", "inpainter", "portraits"
 ON_ONE_THREAD = {"flow", "ethnicity"}  # so that files do not depend on the number of threads
 FITTED = {CENSUS: _fit_latent_attributes, ETHNICITY: _fit_ethnicity, PORTRAITS: _draw_portraits}  # without steps
 FACES_PER_REFINED = 10  # drawn faces per refined one; refining takes half a minute

@@ -1,5 +1,7 @@
 """The face inpainter and its discriminator: shapes, independence of the batch, and what a code changes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -67,6 +69,28 @@ def test_it_begins_as_the_generator_that_it_starts_from():
     assert torch.allclose(inpainter.draw(rows(2)[0], latents), wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
 
 
+@torch.no_grad()
+def test_a_larger_one_begins_as_the_smaller_one(inpainter):
+    torch.manual_seed(6)
+    generator = MobileStyleGAN(MobileStyleGANParams(style=24, base=16, channels=(16,) * 6, early_heads=((4, 96),)))
+    for parameter in generator.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    inpainter.start_from(generator)
+    larger = Inpainter(replace(SMALL, side=256, channels=(16,) * 5))
+    larger.start_larger_from(inpainter, generator)
+    inputs, mesh, codes = rows(2)
+    wide = F.interpolate(inputs, scale_factor=2, mode="nearest")
+    style, _ = inpainter.styles(inpainter.told(inputs, mesh, codes))
+    larger_style, _ = larger.styles(larger.told(wide, mesh, codes))
+    assert F.cosine_similarity(style, larger_style).min() > 0.99  # cells of colours do not end at pixels
+    assert torch.equal(
+        larger.offsets(hidden := torch.ones(1, 16))[0, : SMALL.latents * 24], inpainter.offsets(hidden)[0]
+    )
+    assert torch.equal(larger.head.weight, generator.heads["256"].weight)
+    for small, large in zip(inpainter._seen(inputs), larger._seen(wide), strict=False):
+        assert torch.allclose(small[..., 2:-2, 2:-2], large[..., 2:-2, 2:-2], atol=1e-3)
+
+
 def test_levels_that_do_not_end_at_the_side_are_refused():
     with pytest.raises(ValueError, match="256"):
         InpainterParams(side=256)
@@ -81,6 +105,6 @@ def test_sizes_are_read_off_the_weights():
 
 def test_the_discriminator_has_a_logit_for_every_place_of_every_map():
     maps = [torch.randn(2, 8, 12, 12), torch.randn(2, 16, 6, 6)]
-    discriminator = FeatureDiscriminator((8, 16), (1.0, 1.0), hidden=8)
+    discriminator = FeatureDiscriminator((8, 16), (1.0, 1.0))
     assert [logits.shape for logits in discriminator(maps)] == [(2, 1, 12, 12), (2, 1, 6, 6)]
     assert all(not mixture.requires_grad for mixture in discriminator.mixtures)

@@ -9,7 +9,7 @@ from anonface.errors import WeightsError
 from anonface.faces.analysis import mesh_in_crop
 from anonface.faces.surroundings import draw_in_square
 from anonface.models.discriminator import FeatureDiscriminator
-from anonface.models.inpainter import Inpainter
+from anonface.models.inpainter import LARGE, Inpainter
 from anonface.models.mobile_stylegan import MobileStyleGAN
 from anonface.training import inpainter, portraits
 from anonface.training.inpainter import (
@@ -23,7 +23,7 @@ from anonface.training.inpainter import (
 )
 from anonface.training.loop import step_generator
 from anonface.training.portraits import SIDE, PortraitNetworks, draw_shard, load_shards, photo_files
-from anonface.training.run import Request, _features, _inpainter
+from anonface.training.run import Request, _features, _inpainter, _start_fine
 
 ROWS = 3
 
@@ -112,6 +112,20 @@ def test_steps_have_gradients_and_repeat(shards, teachers, monkeypatch):
         assert all(parameter.grad is not None for parameter in network.parameters() if parameter.requires_grad)
     again = objective.losses(step_generator(1, 0), 0)
     assert all(torch.allclose(again[name], value, rtol=1e-3, atol=1e-4) for name, value in losses.items())
+
+
+def test_the_fine_one_begins_with_the_other(tmp_path):
+    larger, judge = Inpainter(LARGE), FeatureDiscriminator(FEATURE_WIDTHS, FEATURE_SPREADS)
+    with pytest.raises(WeightsError, match="there is no"):
+        _start_fine(Request(tmp_path), larger, judge)
+    torch.manual_seed(2)
+    small, small_judge = Inpainter(), FeatureDiscriminator(FEATURE_WIDTHS, FEATURE_SPREADS)
+    (tmp_path / "inpainter").mkdir()
+    modules = {"average": small.state_dict(), "discriminator": small_judge.state_dict()}
+    torch.save({"modules": modules}, tmp_path / "inpainter" / "state.pt")
+    _start_fine(Request(tmp_path), larger, judge)
+    assert torch.equal(larger.linear.weight, small.linear.weight)
+    assert all(torch.equal(*pair) for pair in zip(judge.parameters(), small_judge.parameters(), strict=True))
 
 
 def test_no_training_data_is_an_error_that_names_the_recipe(tmp_path):
