@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anonface.backends.cpu import denormals_flushed
+from anonface.training.processes import any_of, average_gradients, join, share_weights
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,18 @@ class Then(Objective):
         return self.second.sheet()
 
 
-def step_generator(seed: int, step: int) -> torch.Generator:
-    """The random generator of one step, a function of (seed, step) alone."""
-    mixed = np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0]
+def step_generator(seed: int, step: int, process: int = 0) -> torch.Generator:
+    """The random generator of one step, a function of (seed, step, process) alone."""
+    mixed = np.random.SeedSequence([seed, step, process] if process else [seed, step]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(mixed) & 0x7FFF_FFFF_FFFF_FFFF)
 
 
 def train(objective: Objective, settings: LoopSettings) -> Iterator[dict[str, float]]:
-    """Run or resume; yields the logged losses after every step."""
+    """Run or resume; yields the logged losses after every step.
+
+    Of several processes (``training.processes``) each takes as many rows a step; the first one logs and saves.
+    """
+    process, processes = join()
     settings.folder.mkdir(parents=True, exist_ok=True)
     described = {**asdict(settings), "folder": settings.folder.name}
     (settings.folder / "settings.json").write_text(json.dumps(described, indent=1))
@@ -100,23 +105,30 @@ def train(objective: Objective, settings: LoopSettings) -> Iterator[dict[str, fl
     parameters = [p for m in modules.values() for p in m.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(parameters, lr=settings.rate, betas=settings.betas, fused=True)
     first = _resume(settings.folder / "state.pt", modules, optimiser)
+    if processes > 1:
+        share_weights(modules.values())
     started = time.monotonic()
     for step in range(first, settings.steps):
         for group in optimiser.param_groups:
             group["lr"] = settings.rate * (1.0 - 0.9 * step / settings.steps)
         with denormals_flushed():
-            losses = objective.losses(step_generator(settings.seed, step), step)
+            losses = objective.losses(step_generator(settings.seed, step, process), step)
             total = torch.stack([v for k, v in losses.items() if not k.startswith("_")]).sum()
             optimiser.zero_grad(set_to_none=True)
             total.backward()
+        if processes > 1:
+            average_gradients(parameters, processes)
         norm = nn.utils.clip_grad_norm_(parameters, settings.clip)
         if torch.isfinite(norm):
             optimiser.step()
         row = {"step": float(step), "total": float(total.detach()), **{k: float(v.detach()) for k, v in losses.items()}}
-        _log(settings.folder / "losses.csv", row)
+        if process == 0:
+            _log(settings.folder / "losses.csv", row)
         yield row
         over = bool(settings.minutes) and time.monotonic() - started > settings.minutes * 60
-        if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps or over:
+        over = over if processes == 1 else any_of(over)
+        due = (step + 1) % settings.save_every == 0 or step + 1 == settings.steps or over
+        if due and process == 0:
             _save(settings.folder, objective, optimiser, step + 1)
         if over:
             return
