@@ -25,6 +25,7 @@ INPUTS = 3 + 1 + LINES  # the picture without its face, the hole, and the lines
 POINTS = 468  # landmarks
 COLOURS = 12  # cells along the side whose colours the style sees
 HEAD_HIDDEN = 96  # channels of the generator's head
+DRAWING = ("input", "conv1.", "layers.")  # beginnings of the names of the generator's tensors
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ LARGE = replace(InpainterParams(), side=256, channels=(512, 512, 512, 512, 256))
 
 def params_of(tensors: Mapping[str, Tensor]) -> InpainterParams:
     """The sizes of the network that these tensors are of: those for 256 px or for 128 px."""
-    return LARGE if any(name.startswith("layers.4.") for name in tensors) else InpainterParams()
+    return LARGE if "fine.weight" in tensors else InpainterParams()
 
 
 class Inpainter(nn.Module):
@@ -174,8 +175,12 @@ class Inpainter(nn.Module):
         self.load_state_dict({**own, **parts})
 
     def drawing(self) -> list[nn.Parameter]:
-        """The parameters that are the generator's."""
-        return [self.input, *self.conv1.parameters(), *self.layers.parameters()]
+        """The parameters that are the generator's, and stay as they are."""
+        return [parameter for name, parameter in self.named_parameters() if name.startswith(DRAWING)]
+
+    def steering(self) -> dict[str, Tensor]:
+        """The tensors that are not the generator's: all that training changes."""
+        return {name: value for name, value in self.state_dict().items() if not name.startswith(DRAWING)}
 
 
 def _zero(layer: nn.Module) -> None:

@@ -40,6 +40,8 @@ CANDIDATES = 16  # rows of which the other person is the most alike by sex and a
 TAPS = (1, 3, 6, 13, 17)  # blocks of MobileNetV2 whose features are compared and judged: strides 2, 4, 8, 16 and 32
 FEATURE_WIDTHS, FEATURE_SPREADS = (16, 24, 32, 96, 320), (0.48, 0.76, 0.78, 0.65, 0.2)  # channels, deviations
 VIEWS = {128: 192, 256: 256}  # a picture's side -> px at which they are taken
+FEATURE_LINES = slice(6, 9)  # of the inputs: eyes, lips, irises
+FEATURES_MORE = 3.0  # how much more pixels near these count
 STYLE_SPREAD = 0.467  # of the generator's latents
 RIDGE = 0.5  # of the regression of styles, times the number of rows
 KEPT_OUT = 100  # rows that are never learned from, for sheets and measurements
@@ -99,7 +101,7 @@ class InpainterObjective(Objective):
         return {"inpainter": self.inpainter, "discriminator": self.discriminator, "average": self.average}
 
     def deployable(self) -> dict[str, dict[str, Tensor]]:
-        return {"inpainter": self.average.state_dict()}
+        return {"inpainter": self.average.steering()}
 
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         self._averaged(min(AVERAGED, (1 + step) / (10 + step)))
@@ -128,7 +130,7 @@ class InpainterObjective(Objective):
         told = ~own | (torch.arange(n) % 2 == 1)  # of the rows that pixels teach, too, it is asked about half
         off, own_told = 1 - cosine(t.recognizer(shown[told], where[told]), known[told]), own[told]
         return {
-            "pixels": w.pixels * _within(drawn[own] - photos[own], masks[own] + 0.1),
+            "pixels": w.pixels * _within(drawn[own] - photos[own], _weights(masks, inputs)[own]),
             "features": w.features * features,
             "person": w.person * off[own_told].mean() * own.float().mean(),
             "swap": w.person * off[~own_told].mean() * (1 - own.float().mean()),
@@ -208,6 +210,13 @@ def sized(rows: Portraits, index: Tensor, side: int, device: str) -> tuple[Tenso
 def _within(difference: Tensor, masks: Tensor) -> Tensor:
     """The mean absolute difference [B, C, S, S] within masks [B, 1, S, S]."""
     return (difference.abs().mean(1, keepdim=True) * masks).sum() / (masks.sum() + 1e-3)
+
+
+def _weights(masks: Tensor, inputs: Tensor) -> Tensor:
+    """How much pixels count: within the mask, and most in eyes and mouth, which make gaze and expression."""
+    side = masks.shape[-1] // 32
+    features = F.max_pool2d(inputs[:, FEATURE_LINES].amax(1, keepdim=True), 2 * side + 1, 1, side)
+    return masks * (1 + FEATURES_MORE * features) + 0.1
 
 
 def _toned(shown: Tensor, photos: Tensor, masks: Tensor) -> Tensor:

@@ -1,27 +1,29 @@
 """``inpaint``: the keyed identity and watermark of ifadit, with the inpainting renderer.
 
-Its network is not shipped. The setting ``model`` names a folder that ``anonface train inpainter`` made.
+Its network is the shipped one, or that of a folder which ``anonface train inpainter`` made (the setting ``model``).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from anonface import weights
 from anonface.backends.base import UNSETTABLE, Settings
-from anonface.backends.generator import GENERATOR_FILES, load_mapping
+from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
 from anonface.backends.ifadit.identity import FILES as IDENTITY_FILES
 from anonface.backends.ifadit.identity import FlowIdentity
 from anonface.backends.inpaint.renderer import InpaintingRenderer
 from anonface.backends.recoverable import RecoverableBackend
 from anonface.errors import UsageError, WeightsError
-from anonface.models.inpainter import Inpainter, params_of
+from anonface.models.inpainter import DRAWING, Inpainter, params_of
 from anonface.watermark.face_watermark import CodeWatermark
 
-FILE = "inpainter.safetensors"
+FILE, NETWORK = "inpainter.safetensors", "inpainter"
 FILES = (*GENERATOR_FILES, "identity", *IDENTITY_FILES, "landmarks")
 
 
@@ -48,19 +50,28 @@ class Inpaint(RecoverableBackend):
 
         Raises:
             UsageError: there is another setting.
-            WeightsError: no folder is named, or it holds no fitting network.
+            WeightsError: the folder that is named, or the package, holds no fitting network.
         """
         if unknown := sorted(set(settings) - {"model"}):
             raise UsageError(f"backend inpaint has no setting {unknown[0]!r}", UNSETTABLE)
-        if "model" not in settings:
-            raise WeightsError("the network of backend inpaint is not shipped", "name a folder of it with --model")
-        file = Path(str(settings["model"])) / FILE
+        file = Path(str(settings["model"])) / FILE if "model" in settings else weights.path(NETWORK)
         if not file.is_file():
             raise WeightsError(f"there is no {file}", "`anonface train inpainter` makes one")
-        tensors = weights.load_checkpoint(file)
-        inpainter = Inpainter(params_of(tensors))
-        weights.fit(inpainter, tensors, source=str(file))
+        inpainter = steered(weights.load_checkpoint(file), str(file))
         return cls(inpainter, hashlib.sha256(file.read_bytes()).hexdigest(), device)
 
     def _digest(self, version: str) -> bytes:
         return super()._digest(f"{self.fingerprint} {version}")
+
+
+def steered(tensors: Mapping[str, Tensor], source: str) -> Inpainter:
+    """An inpainter of what training changes, and the generator's layers.
+
+    Raises:
+        WeightsError: the tensors, of that source, do not fit.
+    """
+    inpainter = Inpainter(params_of(tensors))
+    inpainter.start_from(load_generator())
+    generators = {name: value for name, value in inpainter.state_dict().items() if name.startswith(DRAWING)}
+    weights.fit(inpainter, {**tensors, **generators}, source=source)
+    return inpainter
