@@ -267,6 +267,28 @@ def test_glasses_reach_below_the_eyes_and_shadows_of_brows_do_not(
     assert plain[hair].any() and not mask(shadow | strand)[hair].any()
 
 
+@pytest.mark.parametrize(("rims", "stay"), [(2, False), (6, True)])
+def test_rims_stay_whole_or_not_at_all(
+    rims: int, stay: bool, crop: Pixels, landmarks: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = SIZE // 2
+    rows, columns = np.indices((side, side)) + 0.5
+    worn, lens = np.zeros((2, side, side), bool)
+    for eye in (align.EYES[:16], align.EYES[16:]):
+        x, y = landmarks[eye, :2].mean(0) / 2
+        worn |= np.maximum(abs(columns - x), abs(rows - y)) < 14
+        lens |= np.maximum(abs(columns - x), abs(rows - y)) < 14 - rims
+    shares = np.zeros((len(CLASSES), side, side), np.float32)
+    shares[CLASSES.index("lens")] = lens
+    shares[CLASSES.index("glasses")] = worn & ~lens
+    shares[CLASSES.index("skin")] = ~worn
+    monkeypatch.setattr(parse, "_parsed", lambda crop: (crop, shares.copy()))
+    mask = parse.face_mask(crop, landmarks, side)
+    assert mask[lens].mean() > 0.9
+    replaced = mask[worn & ~lens].mean()
+    assert replaced < 0.3 if stay else replaced > 0.99
+
+
 def test_whose_eyes_a_mask_leaves_out(landmarks: Points) -> None:
     whole = np.ones((SIZE, SIZE), np.float32)
     one, both = whole.copy(), whole.copy()
