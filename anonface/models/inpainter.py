@@ -123,13 +123,17 @@ class Inpainter(nn.Module):
 
     def draw(self, inputs: Tensor, w: Tensor) -> Tensor:
         """The picture of latents [B, latents, style] in these surroundings."""
+        return self.head(self.features(inputs, w), w[:, -1])
+
+    def features(self, inputs: Tensor, w: Tensor) -> Tensor:
+        """The generator's features after the last level, [B, channels, side / 2, side / 2]."""
         seen = self._seen(inputs)
         x = self.conv1(self.input.expand(len(w), -1, -1, -1), w[:, 0])
         for i, (level, inject) in enumerate(zip(self.layers, self.inject, strict=True)):
             assert isinstance(level, Level)
             x = inject(level.up(x, w[:, 1 + 3 * i]), seen[i])
             x = level.conv2(level.conv1(x, w[:, 2 + 3 * i]), w[:, 3 + 3 * i])
-        return self.head(x, w[:, -1])
+        return x
 
     def _seen(self, inputs: Tensor) -> list[Tensor]:
         """Maps of the surroundings at 8 px, 16 px, ... as wide as each level's."""

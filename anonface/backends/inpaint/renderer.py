@@ -19,7 +19,7 @@ from anonface.crypto.keys import FaceKey
 from anonface.faces.analysis import FaceAnalysis, load_analysis_networks, mesh_in_crop
 from anonface.faces.augmentation import shrink
 from anonface.faces.colour_transfer import match_tones
-from anonface.faces.surroundings import draw_in_square
+from anonface.faces.surroundings import inpainter_inputs
 from anonface.models.identity import KEPT
 from anonface.models.inpainter import Inpainter
 from anonface.models.latent_attributes import LatentAttributes
@@ -78,12 +78,31 @@ class InpaintingRenderer:
     @torch.inference_mode()
     def _drawn(self, face: Tensor, mask: Tensor, code: Tensor) -> Tensor:
         """The face of a code in the photo's light, [1, 3, R, R] on the CPU."""
-        side = self.inpainter.params.side
+        network, side, wanted = self.inpainter, self.inpainter.params.side, face.shape[-1]
         small, cover = (F.interpolate(x, (side, side), mode="bilinear", antialias=True) for x in (face, mask))
         mesh = mesh_in_crop(self.analysis.landmarks, face)
-        square = draw_in_square(self.inpainter, small, cover, mesh, code.float().to(face))
-        render = F.interpolate(square, face.shape[-2:], mode="bicubic", align_corners=False)
+        inputs = inpainter_inputs(small, cover, mesh)
+        style, offsets = network.styles(network.told(inputs, mesh, code.float().to(face)))
+        w = style[:, None] + offsets
+        features = network.features(inputs, w)
+        render = _enlarged(network.head(features, w[:, -1]), wanted)
+        if wanted > side:
+            render = render + self._detail(features, w, wanted)
         return match_tones(render, face, mask).clamp(-1, 1).cpu()
+
+    def _detail(self, features: Tensor, w: Tensor, wanted: int) -> Tensor:
+        """What the generator's next levels draw finer than the inpainter's side, [1, 3, wanted, wanted]."""
+        generator, side = self.generator, self.inpainter.params.side
+        latents = torch.cat([w, w[:, -1:].expand(-1, generator.n_latents - w.shape[1], -1)], 1)
+        x, first, last = features, generator.level(2 * side), generator.level(wanted)
+        for level in range(first, last + 1):
+            x = generator.layers[level](x, latents[:, 1 + 3 * level : 4 + 3 * level])
+        fine = generator.head(x, latents, last)
+        return fine - _enlarged(F.interpolate(fine, (side, side), mode="area"), wanted)
 
     def _plain(self, finished: Finished) -> Tensor:
         return F.interpolate(finished.plain, finished.face.shape[-2:], mode="bicubic", align_corners=False)
+
+
+def _enlarged(picture: Tensor, side: int) -> Tensor:
+    return F.interpolate(picture, (side, side), mode="bicubic", align_corners=False)
