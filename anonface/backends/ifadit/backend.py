@@ -19,12 +19,11 @@ from torch import Tensor
 from anonface.backends.base import Parameter, Settings
 from anonface.backends.generator import GENERATOR_FILES, load_mapping
 from anonface.backends.ifadit.identity import FILES as IDENTITY_FILES
-from anonface.backends.ifadit.identity import FlowIdentity
+from anonface.backends.ifadit.identity import FlowIdentity, freed
 from anonface.backends.ifadit.renderer import FILES as RENDERER_FILES
 from anonface.backends.ifadit.renderer import USUAL_STEPS, GeneratorRenderer
 from anonface.backends.recoverable import RecoverableBackend
 from anonface.errors import UsageError
-from anonface.models.identity import CONDITIONS
 from anonface.watermark.channel import Reading
 from anonface.watermark.face_watermark import CodeWatermark
 
@@ -54,10 +53,7 @@ class IFADITSettings:
         steps = settings.get("refine", cls.refine)
         if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= 1000:
             raise UsageError(f"setting refine must be a whole number from 0 to 1000, not {steps!r}")
-        freed = {name for name in str(settings.get("free", cls.free)).split(",") if name}
-        if unknown := freed - set(CONDITIONS):
-            raise UsageError(f"cannot free {', '.join(sorted(unknown))}", f"one or more of {', '.join(CONDITIONS)}")
-        return cls(steps, ",".join(name for name in CONDITIONS if name in freed))
+        return cls(steps, freed(settings))
 
 
 class IFADIT(RecoverableBackend):

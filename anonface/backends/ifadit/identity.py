@@ -16,13 +16,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface import weights
+from anonface.backends.base import Settings
 from anonface.crypto.keys import FaceKey
+from anonface.errors import UsageError
 from anonface.models.attribute_encoder import IdentityCompensation
 from anonface.models.identity import CONDITIONS, IdentityEncoder
 from anonface.models.identity_flow import FlowKey, SecureIdentityFlow, SecureIdentityFlowParams, orthogonal_mixes
 from anonface.models.mobile_stylegan import MappingNetwork
 
 FILES = ("flow", "compensation")
+
+
+def freed(settings: Settings) -> str:
+    """The setting ``free``, in the order of CONDITIONS: which of them keys may change, comma-separated.
+
+    Raises:
+        UsageError: it names something else.
+    """
+    named = {name for name in str(settings.get("free", "")).split(",") if name}
+    if unknown := named - set(CONDITIONS):
+        raise UsageError(f"cannot free {', '.join(sorted(unknown))}", f"one or more of {', '.join(CONDITIONS)}")
+    return ",".join(name for name in CONDITIONS if name in named)
 
 
 class KeyGen:

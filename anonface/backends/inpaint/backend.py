@@ -8,15 +8,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends.base import UNSETTABLE, Settings
+from anonface.backends.base import Parameter, Settings
 from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
 from anonface.backends.ifadit.identity import FILES as IDENTITY_FILES
-from anonface.backends.ifadit.identity import FlowIdentity
+from anonface.backends.ifadit.identity import FlowIdentity, freed
 from anonface.backends.inpaint.renderer import InpaintingRenderer
 from anonface.backends.recoverable import RecoverableBackend
 from anonface.errors import UsageError, WeightsError
@@ -35,6 +36,9 @@ class Inpaint(RecoverableBackend):
         fingerprint: of its weights; part of the record's digest.
     """
 
+    identity: FlowIdentity
+    renderer: InpaintingRenderer
+
     def __init__(self, inpainter: Inpainter, fingerprint: str, device: torch.device | str = "cpu") -> None:
         mapping = load_mapping()
         inpainter = inpainter.requires_grad_(False).eval().to(device)
@@ -46,22 +50,36 @@ class Inpaint(RecoverableBackend):
 
     @classmethod
     def load(cls, device: torch.device | str, settings: Settings) -> Inpaint:
-        """From the folder that the setting ``model`` names.
+        """With the shipped network, or that of the folder which the setting ``model`` names.
 
         Raises:
             UsageError: there is another setting.
             WeightsError: the folder that is named, or the package, holds no fitting network.
         """
-        if unknown := sorted(set(settings) - {"model"}):
-            raise UsageError(f"backend inpaint has no setting {unknown[0]!r}", UNSETTABLE)
+        _check_names(settings, "free", "model")
         file = Path(str(settings["model"])) / FILE if "model" in settings else weights.path(NETWORK)
         if not file.is_file():
             raise WeightsError(f"there is no {file}", "`anonface train inpainter` makes one")
         inpainter = steered(weights.load_checkpoint(file), str(file))
-        return cls(inpainter, hashlib.sha256(file.read_bytes()).hexdigest(), device)
+        backend = cls(inpainter, hashlib.sha256(file.read_bytes()).hexdigest(), device)
+        return backend.under({name: value for name, value in settings.items() if name == "free"})
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {"free": self.identity.free} if self.identity.free else {}
+
+    def under(self, settings: Settings) -> Self:
+        _check_names(settings, "free")
+        other, free = self._copy(), freed(settings)
+        other.identity, other.renderer = self.identity.under(free), self.renderer.under(free)
+        return other
 
     def _digest(self, version: str) -> bytes:
         return super()._digest(f"{self.fingerprint} {version}")
+
+
+def _check_names(settings: Settings, *known: str) -> None:
+    if unknown := sorted(set(settings) - set(known)):
+        raise UsageError(f"backend inpaint has no setting {unknown[0]!r}", f"known: {', '.join(known)}")
 
 
 def steered(tensors: Mapping[str, Tensor], source: str) -> Inpainter:

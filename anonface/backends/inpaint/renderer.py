@@ -6,6 +6,9 @@ redraw    the inpainter draws the recovered code into the finished photo
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -45,9 +48,15 @@ class InpaintingRenderer:
     def __init__(self, inpainter: Inpainter, mapping: MappingNetwork, device: torch.device | str = "cpu") -> None:
         self.device, self.inpainter, self.mapping = torch.device(device), inpainter, mapping
         self.analysis, self.generator = load_analysis_networks(self.device), load_generator(self.device)
-        self.regressor = LatentAttributes()
+        self.targeting, self.regressor = TARGET, LatentAttributes()
         weights.load(self.regressor, "census")
         self.regressor.requires_grad_(False).eval().to(self.device)
+
+    def under(self, free: str) -> InpaintingRenderer:
+        """The same networks where keys may change these of CONDITIONS, comma-separated."""
+        other = copy.copy(self)
+        other.targeting = replace(TARGET, free=tuple(free.split(",")))
+        return other
 
     def draw(self, face: Tensor, mask: Tensor, hidden: Tensor, key: FaceKey) -> Tensor:
         return self._drawn(face, mask, self.target(hidden, face))
@@ -69,7 +78,7 @@ class InpaintingRenderer:
         Its kept coordinates are the hidden code's.
         """
         analysis = FaceAnalysis(shrink(face, LOOKED_AT), self.analysis)
-        style = likeliest_styles(hidden, analysis, self.regressor, self.mapping, TARGET)
+        style = likeliest_styles(hidden, analysis, self.regressor, self.mapping, self.targeting)
         person = self.generator.synthesize(style[:, None].expand(-1, MobileStyleGAN.TIED, -1), LOOKED_AT)
         code, kept = self.analysis.encoder(person), hidden[:, :KEPT].to(person)
         rest = (1 - kept.square().sum(1, keepdim=True)).clamp_min(0).sqrt()

@@ -55,6 +55,21 @@ def test_a_target_identity_keeps_what_no_key_changes_and_follows_the_rest(backen
     assert torch.equal(again, targets[0])
 
 
+def test_a_freed_condition_is_the_keys_to_change(backend, face):
+    with pytest.raises(UsageError, match="cannot free"):
+        backend.under({"free": "pose"})
+    with pytest.raises(UsageError, match="no setting"):
+        backend.under({"refine": 3})
+    assert backend.parameters() == {}
+    freed = backend.under({"free": "tone,sex"})
+    assert freed.parameters() == {"free": "sex,tone"} and backend.parameters() == {}
+    code = backend.identity.embed(face)
+    keys = [Key(bytes([n]) * 32).face(CONSISTENT_SALT, "inpaint", 0) for n in range(1, 9)]
+    kept = {tuple((freed.identity.hide(code, key)[0, :KEPT] * code[0, :KEPT] > 0).tolist()) for key in keys}
+    assert len(kept) > 1
+    assert torch.allclose(freed.identity.reveal(freed.identity.hide(code, KEY), KEY), code, atol=1e-6)
+
+
 def test_redrawing_repeats_and_depends_on_the_code(backend, face, mask):
     finished = Finished(face, backend.watermark.plain(face), mask)
     code, other = backend.identity.embed(face), backend.identity.hide(backend.identity.embed(face), OTHER)
