@@ -191,7 +191,7 @@ Free = Annotated[
     str | None,
     typer.Option(
         metavar="sex,age,tone",
-        help="Apparent attributes that the key may also change (ifadit only).",
+        help="Apparent attributes that the key may also change (ifadit and inpaint).",
         rich_help_panel=FACES,
     ),
 ]
@@ -244,7 +244,7 @@ Backend = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Method: ifadit, dbaf, hford or diffusion; with --model also inpaint, ifadit-official or dbaf-official.",
+        help="Method: ifadit, inpaint, dbaf, hford or diffusion; with --model also ifadit-official or dbaf-official.",
         rich_help_panel=QUALITY,
     ),
 ]
