@@ -1,8 +1,9 @@
 """Training of the face inpainter.
 
-Photos teach it to put back what was taken out, under their own identity codes. Every fourth row is given the code of
+Photos teach it to put back what was taken out, under their own identity codes. Every second row is given the code of
 another person of like sex and age: two recognizers of different architecture, landmarks and the discriminator judge
-what is drawn there. Real photos and drawn ones serve alike.
+what is drawn there. It is to look like that person, and no more like the one in the photo than a stranger would. Real
+photos and drawn ones serve alike.
 
 The generator's layers stay as they are; what modulates them and adds to their features is learned.
 """
@@ -34,7 +35,8 @@ from anonface.training.loop import Objective
 from anonface.training.portraits import TRUNCATION, PortraitNetworks, Portraits, load_shards
 
 AVERAGED = 0.999  # share of the moving average that a step leaves, less at the start
-SWAPPED = 4  # every so many rows get another person's code
+SWAPPED = 2  # every so many rows get another person's code
+STRANGERS = 0.05  # mean cosine of two people of like sex and age to the recognizer
 AGE = 15.0  # years that count as much as a logit of 2 of sex when another person is looked for
 CANDIDATES = 16  # rows of which the other person is the most alike by sex and age
 TAPS = (1, 3, 6, 13, 17)  # blocks of MobileNetV2 whose features are compared and judged: strides 2, 4, 8, 16 and 32
@@ -53,8 +55,9 @@ class InpainterLosses:
 
     pixels: float = 4.0
     features: float = 3.0
-    person: float = 2.0
-    code: float = 1.0
+    person: float = 3.0
+    code: float = 1.5
+    leak: float = 3.0
     mesh: float = 30.0
     fooling: float = 0.4
     tone: float = 4.0
@@ -128,12 +131,14 @@ class InpainterObjective(Objective):
         features = torch.stack([(a[own] - b[own]).abs().mean() / (b.abs().mean() + 1e-3) for a, b in pairs]).mean()
         where, cosine, swapped = frames(mesh), F.cosine_similarity, shown[~own].clamp(-1, 1)
         told = ~own | (torch.arange(n) % 2 == 1)  # of the rows that pixels teach, too, it is asked about half
-        off, own_told = 1 - cosine(t.recognizer(shown[told], where[told]), known[told]), own[told]
+        seen, own_told = t.recognizer(shown[told], where[told]), own[told]
+        off, like_photo = 1 - cosine(seen, known[told]), cosine(seen, self.rows.known[index[told]].to(seen))
         return {
             "pixels": w.pixels * _within(drawn[own] - photos[own], _weights(masks, inputs)[own]),
             "features": w.features * features,
             "person": w.person * off[own_told].mean() * own.float().mean(),
             "swap": w.person * off[~own_told].mean() * (1 - own.float().mean()),
+            "leak": w.leak * (like_photo[~own_told] - STRANGERS).clamp_min(0).mean(),
             "code": w.code * (1 - cosine(t.encoder(swapped), codes[~own])).mean(),
             "tone": w.tone * _toned(shown[~own], photos[~own], masks[~own]),
             "mesh": w.mesh * _moved(mesh_in_crop(t.landmarks, swapped), mesh[~own]),

@@ -11,6 +11,7 @@ then sharpener; reader, then inversion, then dbaf and hford.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -280,15 +281,16 @@ def _sample_networks() -> SampleNetworks:
 
 
 def _draw_portraits(request: Request, progress: Progress) -> dict[str, float]:
-    """Draw the missing shards of all photos and as many faces; several processes may share a folder."""
+    """Draw the missing shards of all photos and as many faces, in any order: several processes may share a folder."""
     networks = PortraitNetworks.load()
     photos = photo_files(request.photos)
     shards = -(-(len(photos) + request.faces) // SHARD)
-    for number in range(shards):
-        file = request.folder / PORTRAITS / f"{number:05}.safetensors"
-        if not file.exists():
-            draw_shard(file, number, photos, networks, request.seed)
-        progress((number + 1) * SHARD, shards * SHARD)
+    files = [request.folder / PORTRAITS / f"{number:05}.safetensors" for number in range(shards)]
+    while missing := [number for number, file in enumerate(files) if not file.exists()]:
+        # the first rows are kept out of training; of the rest another process seldom takes the same
+        number = 0 if 0 in missing else random.choice(missing)
+        draw_shard(files[number], number, photos, networks, request.seed)
+        progress((shards - len(missing) + 1) * SHARD, shards * SHARD)
     return {"rows": float(shards * SHARD)}
 
 

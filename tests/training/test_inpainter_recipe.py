@@ -11,7 +11,7 @@ from anonface.faces.surroundings import draw_in_square
 from anonface.models.discriminator import FeatureDiscriminator
 from anonface.models.inpainter import LARGE, Inpainter
 from anonface.models.mobile_stylegan import MobileStyleGAN
-from anonface.training import inpainter, portraits
+from anonface.training import inpainter, portraits, run
 from anonface.training.inpainter import (
     FEATURE_SPREADS,
     FEATURE_WIDTHS,
@@ -126,6 +126,22 @@ def test_the_fine_one_begins_with_the_other(tmp_path):
     _start_fine(Request(tmp_path), larger, judge)
     assert torch.equal(larger.linear.weight, small.linear.weight)
     assert all(torch.equal(*pair) for pair in zip(judge.parameters(), small_judge.parameters(), strict=True))
+
+
+def test_missing_files_are_drawn_and_the_first_one_first(tmp_path, monkeypatch):
+    drawn = []
+
+    def draw(file, number, *rest):
+        drawn.append(number)
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+
+    monkeypatch.setattr(run.PortraitNetworks, "load", lambda: None)
+    monkeypatch.setattr(run, "draw_shard", draw)
+    (tmp_path / "portraits").mkdir()
+    (tmp_path / "portraits" / "00002.safetensors").touch()
+    assert run._draw_portraits(Request(tmp_path, faces=401), lambda done, total: None) == {"rows": 500.0}
+    assert drawn[0] == 0 and sorted(drawn) == [0, 1, 3, 4]
 
 
 def test_no_training_data_is_an_error_that_names_the_recipe(tmp_path):
