@@ -59,7 +59,7 @@ class InpainterLosses:
     code: float = 1.5
     leak: float = 3.0
     mesh: float = 30.0
-    fooling: float = 0.4
+    fooling: float = 0.8
     tone: float = 4.0
     style: float = 0.5
     offsets: float = 0.05
