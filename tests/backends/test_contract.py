@@ -17,6 +17,7 @@ from anonface.backends.base import Backend, Watermarking
 from anonface.backends.diffusion.backend import Diffusion
 from anonface.backends.generator import load_generator, load_mapping
 from anonface.backends.ifadit.backend import IFADIT
+from anonface.backends.inpaint.backend import Inpaint
 from anonface.crypto.keys import CONSISTENT_SALT, FaceKey, Key
 from anonface.training.data import draw_latents
 
@@ -42,6 +43,15 @@ class Case:
 
 def ifadit() -> Case:
     backend = IFADIT(settings={"refine": 20})
+    return flow(backend, backend.under({"refine": 0}))
+
+
+def inpaint() -> Case:
+    backend = Inpaint.load("cpu", {})
+    return flow(backend, backend)
+
+
+def flow(backend: IFADIT | Inpaint, brief: Backend) -> Case:
     w = draw_latents(load_mapping(), 2, torch.Generator().manual_seed(21), mix=0.0)
     with torch.inference_mode():
         faces = rounded(F.avg_pool2d(load_generator().synthesize(w, 512), 2))
@@ -50,7 +60,7 @@ def ifadit() -> Case:
         # without sex, age and tone, which no key touches
         return cosine(*(backend.identity.embed(face)[:, backend.identity.flow.params.kept :] for face in (a, b)))
 
-    return Case(backend, backend.under({"refine": 0}), faces, alike, unlike=0.42, gained=0.2)
+    return Case(backend, brief, faces, alike, unlike=0.42, gained=0.2)
 
 
 def diffusion(transform: str) -> Case:
@@ -82,6 +92,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 CASES = {
     "ifadit": ifadit,
+    "inpaint": inpaint,
     "diffusion": lambda: diffusion("mix"),
     "diffusion, sign": lambda: diffusion("sign"),
     "dbaf": lambda: latent_editing("dbaf"),
