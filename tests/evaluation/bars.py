@@ -32,13 +32,13 @@ PLAN = Plan(keys=2, attack_keys=0)
 # one of six: of 24 such, each uncertain by 0.1, the mean was 0.69 on one processor and 0.65 on another. One of the 10
 # new faces may be missed by a detector.
 TOLERANCES = {
-    "anonymized: mean distance": 0.03,
-    "right key, from pixels: mean distance": 0.03,
-    "wrong key, random: mean distance": 0.06,
-    "wrong key, one bit: mean distance": 0.06,
-    "two keys: mean distance": 0.03,
+    "anonymized: mean distance": 0.04,
+    "right key, from pixels: mean distance": 0.04,
+    "wrong key, random: mean distance": 0.08,
+    "wrong key, one bit: mean distance": 0.08,
+    "two keys: mean distance": 0.04,
     "landmark shift, 68 points": 0.4,
-    "face found again by dlib": 0.09,
+    "face found again by dlib": 0.11,
 }
 
 
