@@ -42,7 +42,7 @@ RIM = 0.06  # of a face's mean diameter: how much about it may change with it
 SPECK = 0.003  # of the outline's area: what is smaller is neither face nor occluder
 LENS = (0.8, 0.55)  # semi-axes, in widths of an eye, of the part of a lens through which it is seen
 CLEAR = 0.6  # a lens at least this share as light as the face is one to see through
-THIN = 0.5  # rims that take less than this share of glasses are too thin to stay whole
+THIN = 0.5  # rims and dark lenses that take less than this share of glasses are too thin to stay whole
 WORN, WORN_BELOW = 0.07, 0.06  # least shares that glasses cover of a face, and that lie below the eyes of them
 ABOUT = 0.04  # of the side: how far a brow may reach beyond its landmarks
 FLOATING = ("hair", "glasses")  # what may lie amid a face without reaching its rim
@@ -226,9 +226,10 @@ def _trained_mask(crop: Pixels, landmarks: Points) -> Mask:
     side, worn, lens = len(pixels), CLASSES.index("glasses"), CLASSES.index("lens")
     points = landmarks[:, :2] * (side / len(crop))
     rims, seen_through = ((shares[kind] > 0.5).sum() for kind in (worn, lens))
-    if rims < THIN * (rims + seen_through):  # what remained of such rims would be scraps
-        shares[lens] += shares[worn]
-        shares[worn] = 0
+    # what remained of thin rims would be scraps; of dark lenses nothing is to be missing
+    kept, gone = (lens, worn) if rims < THIN * (rims + seen_through) else (worn, lens)
+    shares[kept] += shares[gone]
+    shares[gone] = 0
     if not _worn(cv2.resize(shares[worn], (side, side)) > 0.5, points):
         # about the eyes what they are next likeliest to be; a strand of hair elsewhere
         about = _about_eyes(landmarks[:, :2] / len(crop), shares.shape[-1])

@@ -287,6 +287,12 @@ def test_rims_stay_whole_or_not_at_all(
     assert mask[lens].mean() > 0.9
     replaced = mask[worn & ~lens].mean()
     assert replaced < 0.3 if stay else replaced > 0.99
+    if stay:  # nor is a dark lens replaced whose upper part seems a clear one
+        upper = lens & (rows < landmarks[align.EYES, 1].mean() / 2)
+        shares[CLASSES.index("lens")], shares[CLASSES.index("glasses")] = upper, worn & ~upper
+        monkeypatch.setattr(parse, "_parsed", lambda crop: (np.where(worn[..., None], crop // 8, crop), shares.copy()))
+        dark = parse.face_mask(cv2.resize(crop, (side, side)), landmarks / 2, side)
+        assert upper.sum() > 50 and dark[upper].mean() < 0.3
 
 
 def test_whose_eyes_a_mask_leaves_out(landmarks: Points) -> None:
