@@ -44,7 +44,7 @@ class LoopSettings:
     betas: tuple[float, float] = (0.0, 0.999)
     seed: int = 1
     minutes: float = 0.0
-    save_every: int = 200
+    save_every: int = 100
     clip: float = 1.0
 
 
