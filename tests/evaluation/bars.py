@@ -24,21 +24,21 @@ from anonface.pipeline import Engine as Shipped
 
 FILE = Path(__file__).with_suffix(".json")
 COMMAND = "python tests/evaluation/bars.py"
-FACES, REFINE = 5, 4
+FACES, REFINE = 8, 4
 PLAN = Plan(keys=2, attack_keys=0)
 
 # How much worse a figure may become. Other processors and releases of torch round differently, refinement carries that
 # on, and in a face in a few it decides who is chosen: least where steps follow, most for a wrong key, whose stranger is
-# one of six: of 24 such, each uncertain by 0.1, the mean was 0.69 on one processor and 0.65 on another. One of the 10
+# one of six: of 24 such, each uncertain by 0.1, the mean was 0.69 on one processor and 0.65 on another. One of the 16
 # new faces may be missed by a detector.
 TOLERANCES = {
-    "anonymized: mean distance": 0.04,
-    "right key, from pixels: mean distance": 0.04,
-    "wrong key, random: mean distance": 0.08,
-    "wrong key, one bit: mean distance": 0.08,
-    "two keys: mean distance": 0.04,
+    "anonymized: mean distance": 0.03,
+    "right key, from pixels: mean distance": 0.03,
+    "wrong key, random: mean distance": 0.06,
+    "wrong key, one bit: mean distance": 0.06,
+    "two keys: mean distance": 0.03,
     "landmark shift, 68 points": 0.4,
-    "face found again by dlib": 0.11,
+    "face found again by dlib": 0.09,
 }
 
 

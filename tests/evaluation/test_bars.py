@@ -1,4 +1,4 @@
-"""The shipped networks on five synthetic faces: no figure may become worse than bars.json says."""
+"""The shipped networks on eight synthetic faces: no figure may become worse than bars.json says."""
 
 import json
 
