@@ -58,7 +58,7 @@ anonface weights list
 anonface weights list --json""",
     "man": """\
 anonface man
-anonface man  # > anonface.1""",
+anonface man  # redirected to anonface.1, `man -l anonface.1` shows it""",
     "weights pull": """\
 anonface weights pull
 anonface weights pull --needed-for evaluation
