@@ -46,6 +46,7 @@ FEATURE_LINES = slice(6, 9)  # of the inputs: eyes, lips, irises
 FEATURES_MORE = 3.0  # how much more pixels near these count
 STYLE_SPREAD = 0.467  # of the generator's latents
 RIDGE = 0.5  # of the regression of styles, times the number of rows
+JUDGE_RATE = 4.0  # the discriminator's learning rate over the inpainter's (two time scales, Heusel et al. 2017)
 KEPT_OUT = 100  # rows that are never learned from, for sheets and measurements
 
 
@@ -106,6 +107,9 @@ class InpainterObjective(Objective):
     def deployable(self) -> dict[str, dict[str, Tensor]]:
         return {"inpainter": self.average.steering()}
 
+    def rates(self) -> dict[str, float]:
+        return {"discriminator": JUDGE_RATE}
+
     def losses(self, rng: torch.Generator, step: int) -> dict[str, Tensor]:
         self._averaged(min(AVERAGED, (1 + step) / (10 + step)))
         if step % 200 == 0 and len(list(self.shards.glob("*.safetensors"))) > len(self._read):
@@ -126,7 +130,8 @@ class InpainterObjective(Objective):
         made = t.features(F.interpolate(shown, view, mode="bilinear"))
         with torch.no_grad():
             real = t.features(F.interpolate(photos, view, mode="bilinear"))
-        fooling, caught, true = hinge_losses(self.discriminator, real, made, masks)
+        counts = _weights(masks, inputs)
+        fooling, caught, true = hinge_losses(self.discriminator, real, made, masks * counts)
         pairs = zip(made, real, strict=True)
         features = torch.stack([(a[own] - b[own]).abs().mean() / (b.abs().mean() + 1e-3) for a, b in pairs]).mean()
         where, cosine, swapped = frames(mesh), F.cosine_similarity, shown[~own].clamp(-1, 1)
@@ -135,7 +140,7 @@ class InpainterObjective(Objective):
         seen, own_told = t.recognizer(shown[told], where[told]), own[told]
         off, like_photo = 1 - cosine(seen, known[told]), cosine(seen, self.rows.known[index[told]].to(seen))
         return {
-            "pixels": w.pixels * _within(drawn[own] - photos[own], _weights(masks, inputs)[own]),
+            "pixels": w.pixels * _within(drawn[own] - photos[own], counts[own]),
             "features": w.features * features,
             "person": w.person * off[own_told].mean() * own.float().mean(),
             "swap": w.person * off[~own_told].mean() * (1 - own.float().mean()),

@@ -62,6 +62,10 @@ class Objective(ABC):
         """The tensors to ship, by snapshot name; by default those of all modules."""
         return {name: module.state_dict() for name, module in self.modules().items()}
 
+    def rates(self) -> dict[str, float]:
+        """By how much a module's learning rate exceeds the run's; 1 for those that are not named."""
+        return {}
+
     def sheet(self) -> NDArray | None:
         """uint8 [H, W, 3] RGB contact sheet of held-out samples, or None."""
         return None
@@ -102,15 +106,20 @@ def train(objective: Objective, settings: LoopSettings) -> Iterator[dict[str, fl
     described = {**asdict(settings), "folder": settings.folder.name}
     (settings.folder / "settings.json").write_text(json.dumps(described, indent=1))
     modules = objective.modules()
-    parameters = [p for m in modules.values() for p in m.parameters() if p.requires_grad]
-    optimiser = torch.optim.Adam(parameters, lr=settings.rate, betas=settings.betas, fused=True)
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, module in modules.items():
+        learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        groups.setdefault(objective.rates().get(name, 1.0), []).extend(learned)
+    parameters = [parameter for group in groups.values() for parameter in group]
+    apart = [{"params": group} for group in groups.values()]
+    optimiser = torch.optim.Adam(apart, lr=settings.rate, betas=settings.betas, fused=True)
     first = _resume(settings.folder / "state.pt", modules, optimiser)
     if processes > 1:
         share_weights(modules.values())
     started = time.monotonic()
     for step in range(first, settings.steps):
-        for group in optimiser.param_groups:
-            group["lr"] = settings.rate * (1.0 - 0.9 * step / settings.steps)
+        for factor, group in zip(groups, optimiser.param_groups, strict=True):
+            group["lr"] = factor * settings.rate * (1.0 - 0.9 * step / settings.steps)
         with denormals_flushed():
             losses = objective.losses(step_generator(settings.seed, step, process), step)
             total = torch.stack([v for k, v in losses.items() if not k.startswith("_")]).sum()
