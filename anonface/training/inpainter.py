@@ -46,7 +46,7 @@ FEATURE_LINES = slice(6, 9)  # of the inputs: eyes, lips, irises
 FEATURES_MORE = 3.0  # how much more pixels near these count
 STYLE_SPREAD = 0.467  # of the generator's latents
 RIDGE = 0.5  # of the regression of styles, times the number of rows
-JUDGE_RATE = 4.0  # the discriminator's learning rate over the inpainter's (two time scales, Heusel et al. 2017)
+JUDGE_RATE = 3.0  # the discriminator's learning rate over the inpainter's (two time scales, Heusel et al. 2017)
 KEPT_OUT = 100  # rows that are never learned from, for sheets and measurements
 
 

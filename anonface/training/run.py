@@ -517,7 +517,7 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "dbaf": _editing("dbaf"),
     "hford": _editing("hford"),
     "inpainter": _inpainter,
-    "inpainter-fine": partial(_inpainter, name=FINE, rate=2e-4),
+    "inpainter-fine": partial(_inpainter, name=FINE, rate=5e-4),
 }
 # Recipes that can run on a GPU: (faces per step, steps) on a CPU and on a GPU.
 PACES = {
