@@ -56,11 +56,11 @@ class InpainterLosses:
 
     pixels: float = 4.0
     features: float = 3.0
-    person: float = 3.0
-    code: float = 1.5
-    leak: float = 3.0
-    mesh: float = 30.0
-    fooling: float = 0.8
+    person: float = 4.0
+    code: float = 3.0
+    leak: float = 4.0
+    mesh: float = 15.0
+    fooling: float = 1.0
     tone: float = 4.0
     style: float = 0.5
     offsets: float = 0.05
