@@ -1,9 +1,9 @@
 """Training of the face inpainter.
 
 Photos teach it to put back what was taken out, under their own identity codes. Every second row is given the code of
-another person of like sex and age: two recognizers of different architecture, landmarks and the discriminator judge
-what is drawn there. It is to look like that person, and no more like the one in the photo than a stranger would. Real
-photos and drawn ones serve alike.
+another person of like sex and age: two recognizers of different architecture, landmarks, the face parser and the
+discriminator judge what is drawn there. It is to look like that person, and no more like the one in the photo than a
+stranger would. Real photos and drawn ones serve alike.
 
 The generator's layers stay as they are; what modulates them and adds to their features is learned.
 """
@@ -26,6 +26,7 @@ from anonface.faces.recognizer import Recognizer, frames
 from anonface.faces.surroundings import CELLS, coarse_colours, draw_in_square, inpainter_inputs
 from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.discriminator import FeatureDiscriminator
+from anonface.models.face_parser import FaceParser, face_odds
 from anonface.models.identity import IdentityEncoder
 from anonface.models.inpainter import Injection, Inpainter
 from anonface.models.mobile_stylegan import Level, MobileStyleGAN, haar
@@ -60,6 +61,7 @@ class InpainterLosses:
     code: float = 3.0
     leak: float = 4.0
     mesh: float = 15.0
+    bare: float = 2.0
     fooling: float = 1.0
     tone: float = 4.0
     style: float = 0.5
@@ -75,6 +77,7 @@ class InpainterTeachers:
     recognizer: Recognizer
     landmarks: LandmarkNetwork
     features: MobileNetV2Features
+    parser: FaceParser
 
 
 class InpainterObjective(Objective):
@@ -148,6 +151,7 @@ class InpainterObjective(Objective):
             "code": w.code * (1 - cosine(t.encoder(swapped), codes[~own])).mean(),
             "tone": w.tone * _toned(shown[~own], photos[~own], masks[~own]),
             "mesh": w.mesh * _moved(mesh_in_crop(t.landmarks, swapped), mesh[~own]),
+            "bare": w.bare * _hidden(t.parser, swapped, masks[~own]),
             "style": w.style * self._unlike(style, index, own),
             "offsets": w.offsets * offsets.square().mean() / STYLE_SPREAD**2,
             "fooling": w.fooling * min(1.0, 0.2 + step / w.fooling_full) * fooling,
@@ -239,6 +243,14 @@ def _moved(mesh: Tensor, wanted: Tensor) -> Tensor:
     """How far landmarks [B, 468, 2] are from those wanted; eyes and lips, which make the expression, count thrice."""
     off = (mesh - wanted).abs().mean((0, 2))
     return off.mean() + 2 * off[[*EYES, *LIPS]].mean()
+
+
+def _hidden(parser: FaceParser, shown: Tensor, masks: Tensor) -> Tensor:
+    """How little of what is drawn the parser takes for a face: hair or glasses of another do not belong there."""
+    side = parser.params.side
+    logits = parser(F.interpolate(shown, (side, side), mode="bilinear") if shown.shape[-1] != side else shown)
+    inside = F.adaptive_avg_pool2d(masks, side // 2)
+    return _within(F.softplus(-face_odds(logits))[:, None], inside)
 
 
 @torch.no_grad()

@@ -301,13 +301,15 @@ def _inpainter(
     shards = request.folder / PORTRAITS
     if len(list(shards.glob("*.safetensors"))) < 2:
         raise WeightsError(f"{shards} has no training data", f"run `anonface train {PORTRAITS}` there first")
-    recognizer, landmarks, features = (
+    recognizer, landmarks, features, parser = (
         Recognizer(Graph(weights.graph("arcface-mobile"))),
         _landmark_network(),
         _features(),
+        FaceParser(),
     )
     features.taps = TAPS
-    teachers = InpainterTeachers(_encoder(), recognizer.eval(), landmarks, features)
+    weights.load(parser, "face-parser")
+    teachers = InpainterTeachers(_encoder(), recognizer.eval(), landmarks, features, parser.eval())
     for module in vars(teachers).values():
         module.requires_grad_(False)
     inpainter, judge = Inpainter(LARGE if name == FINE else None), FeatureDiscriminator(FEATURE_WIDTHS, FEATURE_SPREADS)

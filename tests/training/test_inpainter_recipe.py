@@ -5,10 +5,12 @@ import pytest
 import torch
 from PIL import Image
 
+from anonface import weights
 from anonface.errors import WeightsError
 from anonface.faces.analysis import mesh_in_crop
 from anonface.faces.surroundings import draw_in_square
 from anonface.models.discriminator import FeatureDiscriminator
+from anonface.models.face_parser import FaceParser
 from anonface.models.inpainter import LARGE, Inpainter
 from anonface.models.mobile_stylegan import MobileStyleGAN
 from anonface.training import inpainter, portraits, run
@@ -80,7 +82,9 @@ def teachers(networks):
     features = _features()
     features.taps = TAPS
     analysis = networks.analysis
-    return InpainterTeachers(analysis.encoder, analysis.recognizer, analysis.landmarks, features)
+    parser = FaceParser()
+    weights.load(parser, "face-parser")
+    return InpainterTeachers(analysis.encoder, analysis.recognizer, analysis.landmarks, features, parser.eval())
 
 
 def test_training_starts_with_faces_of_the_generator_in_the_right_places(shards, networks, teachers):
