@@ -97,7 +97,6 @@ class Engine:
         backend: a name of ``backends.registry.BACKENDS``.
         device: ``auto`` (CUDA where there is one, else the CPU), ``cpu``, ``cuda`` or ``cuda:N``.
         detector, parser: names of ``faces.detect`` and ``faces.parse``.
-        refine: refinement steps; None takes the backend's default, at recovery the header's.
         batch_size: faces a backend gets at a time; bounds memory.
         settings: more of the backend's settings.
         keep: named photos of people who are left as they are in every photo, one face each.
@@ -111,11 +110,10 @@ class Engine:
 
     def __init__(
         self,
-        backend: str = "ifadit",
+        backend: str = "inpaint",
         device: str = "auto",
         detector: str = "yunet",
         parser: str = "trained",
-        refine: int | None = None,
         batch_size: int = 4,
         settings: Mapping[str, Parameter] | None = None,
         keep: Iterable[tuple[str, Pixels]] = (),
@@ -123,9 +121,8 @@ class Engine:
     ) -> None:
         self.device = choose_device(device)
         self.detector = build_detector(detector)
-        self.parser, self.batch_size, self.refine, self.watch = parser, batch_size, refine, watch
-        chosen = dict(settings or {}) | ({} if refine is None else {"refine": refine})
-        self.backend: Backend = build(backend, self.device, chosen)
+        self.parser, self.batch_size, self.watch = parser, batch_size, watch
+        self.backend: Backend = build(backend, self.device, settings)
         kept = [self._portrait(name, pixels) for name, pixels in keep]
         self._matcher: matching.Matcher | None = None
         self.known_people = matching.KnownPeople(kept, self.device) if kept else None
@@ -365,8 +362,6 @@ class Engine:
             )
         parameters = {k: v for k, v in header.parameters.items() if not k.startswith(NOT_SETTINGS)}
         parser = str(parameters.pop("parser", self.parser))
-        if self.refine is not None:
-            parameters["refine"] = self.refine
         return self.backend.under(parameters), parser
 
     def _locate(self, pixels: Pixels, boxes: Sequence[Box], faceless: bool = False) -> list[Located]:

@@ -290,9 +290,9 @@ class Rendered(Family):
 
     def cells(self, objective: Objective) -> list[str]:
         run, engine = phase_two(objective), Engine("ifadit", device="cpu")
-        backend = PaperIFADIT(settings={"refine": 0})
+        backend = PaperIFADIT()
         backend.identity.flow, backend.identity.compensation = copy.deepcopy(run.flow).double(), run.compensation
-        backend.renderer.networks = replace(backend.renderer.networks, mapper=run.mapper)
+        backend.renderer.mapper = run.mapper
         engine.backend = backend
         return self.evaluation.cells(engine)
 

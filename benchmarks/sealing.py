@@ -74,7 +74,7 @@ def main() -> None:
     key = Key.generate()
     header = Header(
         backend="ifadit",
-        parameters={"refine": 20},
+        parameters={},
         flow_salt=fresh_salt(),
         consistent=False,
         kdf=None,

@@ -22,11 +22,10 @@ class FakeEngine:
 
     def __init__(
         self,
-        backend="ifadit",
+        backend="inpaint",
         device="auto",
         detector="yunet",
         parser="trained",
-        refine=None,
         batch_size=4,
         settings=None,
         keep=(),

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize("version", VERSIONS)
 
 @pytest.fixture(scope="module")
 def engine():
-    return Engine("ifadit", "cpu", refine=0)
+    return Engine("ifadit", "cpu")
 
 
 @pytest.fixture(scope="module")

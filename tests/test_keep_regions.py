@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("unsearched")
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return Engine(refine=0)
+    return Engine()
 
 
 @pytest.fixture(scope="module")

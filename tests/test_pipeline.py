@@ -1,6 +1,5 @@
 """One photo in memory, on real detector, landmarks and networks."""
 
-import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +20,12 @@ from anonface.record.anf1 import Header, Seal, decode, encode
 
 KEY, OTHER = (Key(bytes([i]) * 32) for i in (1, 2))
 
-
 pytestmark = pytest.mark.usefixtures("unsearched")
 
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return Engine(refine=0)
+    return Engine()
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +110,7 @@ def test_what_is_sealed_covers_all_that_changed(engine, photo, anonymized):
 def test_the_header_says_what_recovery_needs(engine, photo, anonymized):
     header = decode(encode(anonymized.header))
     assert header == anonymized.header
-    assert header.backend == "ifadit" and {**header.parameters, "nonces": ""} == {
-        "parser": "trained",
-        "refine": 0,
-        "nonces": "",
-    }
+    assert header.backend == "inpaint" and {**header.parameters, "nonces": ""} == {"parser": "trained", "nonces": ""}
     assert len(bytes.fromhex(str(header.parameters["nonces"]))) == 8
     assert header.canvas == (512, 512) and header.weights_digest == engine.backend.digest()
 
@@ -128,56 +122,48 @@ def test_every_photo_has_its_salt_unless_consistent(engine, photo, anonymized):
 
 
 @pytest.fixture(scope="module")
-def unrefined(engine):
-    """The same engine without refinement."""
-    other = copy.copy(engine)
-    other.backend, other.refine = engine.backend.under({"refine": 0}), None
-    return other
-
-
-@pytest.fixture(scope="module")
-def sealed(unrefined, photo):
+def sealed(engine, photo):
     """A photo into whose record an original is going to be sealed."""
-    return unrefined.anonymize(photo, KEY, sealed=True)
+    return engine.anonymize(photo, KEY, sealed=True)
 
 
 @pytest.mark.slow
-def test_consistent_photos_show_the_same_person_and_say_it_under_nonces_of_their_own(unrefined, photo, monkeypatch):
-    first, second = (unrefined.anonymize(photo, KEY, consistent=True) for _ in range(2))
+def test_consistent_photos_show_the_same_person_and_say_it_under_nonces_of_their_own(engine, photo, monkeypatch):
+    first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
     apart = np.abs(first.pixels.astype(int) - second.pixels)
     assert first.header.parameters["nonces"] != second.header.parameters["nonces"] and apart.any() and apart.mean() < 1
     monkeypatch.setattr("anonface.pipeline.fresh_nonce", lambda: bytes(8))
-    first, second = (unrefined.anonymize(photo, KEY, consistent=True) for _ in range(2))
+    first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
     assert np.array_equal(first.pixels, second.pixels)
 
 
-def test_a_record_that_was_changed_is_known_to_the_key_and_to_it_alone(unrefined, sealed):
+def test_a_record_that_was_changed_is_known_to_the_key_and_to_it_alone(engine, sealed):
     """A seal that was taken away, above all. Under another key nothing is said: nobody is to see that it was wrong."""
     header, seal = sealed.header, Seal("file", bytes(16), bytes(32))
     assert header.parameters["sealed"] is True
     bare = {name: value for name, value in header.parameters.items() if name != "sealed"}
     for forged in (replace(header, parameters=bare), replace(header, parameters={**header.parameters, "free": "age"})):
         with pytest.raises(ContainerError, match="record was changed since the photo was made"):
-            unrefined.recover(sealed.pixels, KEY, forged)
-    assert unrefined.recover(sealed.pixels, OTHER, replace(header, parameters=bare)).notes == ()
-    assert unrefined.recover(sealed.pixels, KEY, header).notes == ()  # what a call returned is as it was made
+            engine.recover(sealed.pixels, KEY, forged)
+    assert engine.recover(sealed.pixels, OTHER, replace(header, parameters=bare)).notes == ()
+    assert engine.recover(sealed.pixels, KEY, header).notes == ()  # what a call returned is as it was made
     kdf = Argon2(bytes(16), 64, 1, 1)  # rekeying changes these, and vouches for them by the seal
-    assert unrefined.recover(sealed.pixels, KEY, replace(header, kdf=kdf, seal=seal, producer="9.9")).notes == ()
+    assert engine.recover(sealed.pixels, KEY, replace(header, kdf=kdf, seal=seal, producer="9.9")).notes == ()
 
 
-def test_a_record_of_another_photo_is_refused_under_any_key(unrefined, photo, sealed):
+def test_a_record_of_another_photo_is_refused_under_any_key(engine, photo, sealed):
     def saying(nonces: str) -> Header:
         return replace(sealed.header, parameters={**sealed.header.parameters, "nonces": nonces})
 
     for key in (KEY, OTHER):
         with pytest.raises(ContainerError, match="its nonces are not those of its salt"):
-            unrefined.recover(sealed.pixels, key, saying("12345678" * 2))
+            engine.recover(sealed.pixels, key, saying("12345678" * 2))
         with pytest.raises(ContainerError, match="does not belong to this picture"):
-            unrefined.recover(sealed.pixels, key, salted(sealed.header))
-    assert "no watermark was read" in unrefined.recover(photo, KEY, sealed.header).notes[0]
+            engine.recover(sealed.pixels, key, salted(sealed.header))
+    assert "no watermark was read" in engine.recover(photo, KEY, sealed.header).notes[0]
     for nonces in ("", "xy", "1234", "12345678" * 2 + " " + "12345678" * 2):
         with pytest.raises(ContainerError, match="damaged"):
-            unrefined.recover(sealed.pixels, KEY, saying(nonces))
+            engine.recover(sealed.pixels, KEY, saying(nonces))
 
 
 def salted(header: Header, salt: bytes = bytes(16)) -> Header:
@@ -186,32 +172,32 @@ def salted(header: Header, salt: bytes = bytes(16)) -> Header:
     return replace(header, flow_salt=salt, parameters={**header.parameters, "nonces": nonces})
 
 
-def test_a_record_with_another_salt_mode_or_list_of_faces_is_not_taken_in_silence(unrefined, sealed):
+def test_a_record_with_another_salt_mode_or_list_of_faces_is_not_taken_in_silence(engine, sealed):
     """Such a record would make the right key look like a wrong one."""
     header = sealed.header
     same = replace(header, consistent=True, flow_salt=CONSISTENT_SALT)
     for forged in (replace(header, flow_salt=bytes(16)), replace(header, consistent=True), same):
         with pytest.raises(ContainerError, match="its nonces are not those of its salt"):
-            unrefined.recover(sealed.pixels, KEY, forged)
+            engine.recover(sealed.pixels, KEY, forged)
     nonces = bytes.fromhex(str(header.parameters["nonces"]))
     odd = (nonces[:-1] + bytes([nonces[-1] | 1])).hex()
     with pytest.raises(ContainerError, match="does not belong to this picture"):
-        unrefined.recover(sealed.pixels, KEY, replace(same, parameters={**header.parameters, "nonces": odd}))
+        engine.recover(sealed.pixels, KEY, replace(same, parameters={**header.parameters, "nonces": odd}))
     covered = tuple(replace(face, kind="mosaic") for face in header.faces)
     for faces in (covered, ()):
         emptied = replace(header, faces=faces, parameters={**header.parameters, "nonces": ""})
-        assert "no face that can be recovered" in unrefined.recover(sealed.pixels, KEY, emptied).notes[0]
-    early = replace(salted(header), weights_digest=unrefined.backend.earlier_digests()[0])
+        assert "no face that can be recovered" in engine.recover(sealed.pixels, KEY, emptied).notes[0]
+    early = replace(salted(header), weights_digest=engine.backend.earlier_digests()[0])
     early = replace(early, parameters=header.parameters)
-    assert "an earlier version made it" in unrefined.recover(sealed.pixels, KEY, early).notes[0]
+    assert "an earlier version made it" in engine.recover(sealed.pixels, KEY, early).notes[0]
 
 
-def test_records_of_version_5_fit(unrefined, sealed):
+def test_records_of_version_5_fit(engine, sealed):
     parameters = {name: value for name, value in sealed.header.parameters.items() if name not in ("nonces", "sealed")}
-    early = replace(sealed.header, parameters=parameters, weights_digest=unrefined.backend.earlier_digests()[-1])
-    assert unrefined._fitting(early, sealed.pixels)[0].parameters() == {"refine": 0}
+    early = replace(sealed.header, parameters=parameters, weights_digest=engine.backend.earlier_digests()[-1])
+    assert engine._fitting(early, sealed.pixels)[0].parameters() == {}
     with pytest.raises(ContainerError, match="record was changed"):  # these pixels are of today
-        unrefined.recover(sealed.pixels, KEY, early)
+        engine.recover(sealed.pixels, KEY, early)
 
 
 def test_recovery_runs_with_and_without_a_header(engine, photo, anonymized):
@@ -285,7 +271,7 @@ def test_a_box_over_a_detected_face_takes_its_place(engine, photo):
 
 
 class Inverting:
-    """A unrefined backend: faces become their negatives."""
+    """An unrefined backend: faces become their negatives."""
 
     name, resolutions, margin = "inverting", (256,), "none"
     exact, batched, marked, records_masks, matches_light = True, True, False, False, True
@@ -444,7 +430,7 @@ def test_a_number_that_no_face_has(engine, couple):
 
 
 def test_people_to_keep_are_known_again(photo, couple):
-    friend = Engine(refine=0, keep=[("astronaut.png", photo)])
+    friend = Engine(keep=[("astronaut.png", photo)])
     result = friend.anonymize(couple, KEY, consistent=True)
     assert changed_halves(couple, result.pixels) == [False, True]
     assert sorted(face.kind for face in result.faces) == ["kept", "synth"]

@@ -64,7 +64,7 @@ def test_the_forms_of_a_real_photo():
 def _fast():
     from anonface.pipeline import Engine
 
-    _fast.engine = getattr(_fast, "engine", None) or Engine(refine=0)
+    _fast.engine = getattr(_fast, "engine", None) or Engine()
     return _fast.engine
 
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake import FakeEngine
 from PIL import Image
 
 from anonface import signals
@@ -188,37 +187,17 @@ def test_a_working_directory_that_is_gone(anonface, tmp_path, monkeypatch):
     assert code == 2 and "the working directory is gone" in err and json.loads(out)["error"]["code"] == 2
 
 
-# --- What is said of effort, and what is left behind -----------------------------------------------------------------
+# --- Former options, and what is left behind -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["anonymize", "recover", "compare", "evaluate", "audit"])
-def test_every_command_with_refine_has_quality(anonface, command):
-    said = anonface(command, "--help")[1]
-    assert "--refine" in said and "--quality" in said
-    code, _, err = anonface(
-        command, "a.png", "--quality", "fast", "--refine", "3", *["-o", "s.png"] * (command == "compare")
-    )
-    assert code == 2 and "one of the two" in err
-
-
-def test_quality_says_the_steps(anonface, monkeypatch):
-    steps = []
-
-    class Engine(FakeEngine):
-        def __init__(self, *args, **options):
-            steps.append(args[4])
-            super().__init__(*args, **options)
-
-    monkeypatch.setattr("anonface.pipeline.Engine", Engine)
+def test_options_that_have_no_effect_any_more_are_accepted_and_shown_nowhere(anonface):
     photo("a.png")
-    hint = "photos made with --quality fast recover much faster with --quality fast"
-    assert anonface("anonymize", "a.png", "--key-file", "k.bin", "--stateless", "--quality", "fast")[0] == 0
-    args = ("recover", "a.anon.png", "--key-file", "k.bin", "--stateless", "--overwrite")
-    for more, hinted in (((), 1), (("--quality", "fast"), 0), (("--refine", "3"), 0), (("--backend", "dbaf"), 0)):
-        code, _, err = anonface(*args, *more)
-        assert code == 0 and err.count(hint) == hinted
-    assert anonface("compare", "a.png", "-o", "s.png", "--key-file", "k.bin", "--quality", "best")[0] == 0
-    assert steps == [0, None, 0, 3, None, 40]
+    former = ("--quality", "fast", "--refine=3")
+    assert anonface("anonymize", "a.png", "--key-file", "k.bin", *former)[0] == 0
+    assert anonface("recover", "--refine", "0", "a.anon.png", "--key-file", "k.bin")[0] == 0
+    for command in ("anonymize", "recover", "compare", "evaluate", "audit"):
+        said = anonface(command, "--help")[1]
+        assert "--refine" not in said and "--quality" not in said
 
 
 def test_a_journal_that_stays_is_named_and_one_without_use_goes(anonface, monkeypatch):

@@ -64,7 +64,7 @@ MARKS = {"anonymize": "anon", "recover": "recovered"}
 _DECOY = "decoy"
 NO_STATELESS = "leave out --stateless or --keep-regions"
 EXPECTED = {"anonymize": "", "recover": "anon"}
-DEFAULT_BACKEND = "ifadit"
+DEFAULT_BACKEND = "inpaint"
 
 
 @cache

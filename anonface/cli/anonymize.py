@@ -16,7 +16,6 @@ from anonface.cli.engines import EngineSettings, anonymizing, model_files, photo
 from anonface.cli.journals import journal_place
 from anonface.cli.key_sources import KeySource
 from anonface.cli.options import (
-    EFFORTS,
     AnnotationPaths,
     AsJson,
     Backend,
@@ -52,14 +51,10 @@ from anonface.cli.options import (
     Parser,
     PassphraseFile,
     Paths,
-    Quality,
     RecordedBackend,
-    RecordedQuality,
-    RecordedRefine,
     RecordSidecar,
     RecoverStateless,
     Recursive,
-    Refine,
     Report,
     Resume,
     Review,
@@ -81,7 +76,6 @@ from anonface.cli.options import (
     chosen_faces,
     chosen_regions,
     parse_box,
-    refinement_steps,
 )
 from anonface.cli.pipes import check_stdout, read_stdin, refuse_streams, takes_stdin, writer
 from anonface.cli.review import check_page_target, page_of_run
@@ -120,8 +114,7 @@ def anonymize(
     consistent: Consistent = False,
     free: Free = None,
     keep: Keep = None,
-    quality: Quality = None,
-    backend: Backend = "ifadit",
+    backend: Backend = "inpaint",
     device: Device = "auto",
     batch_size: BatchSize = 4,
     name: Name = None,
@@ -137,7 +130,6 @@ def anonymize(
     resume: Resume = False,
     workers: Workers = None,
     runs_on: RunsOn = "local",
-    refine: Refine = None,
     detector: Detector = "yunet",
     parser: Parser = "trained",
     model: Model = None,
@@ -211,9 +203,7 @@ def anonymize(
         "check": check,
         "detailed": faces_out is not None,
     }
-    engine = EngineSettings(
-        backend, device, detector, parser, refinement_steps(refine, quality), batch_size, keep_faces, max_pixels, own
-    )
+    engine = EngineSettings(backend, device, detector, parser, batch_size, keep_faces, max_pixels, own)
     with writer(jobs) as write:
         run = RunOptions(overwrite, skip_existing, no_face == "skip", resume, report, runs_on, workers, write, carried)
         code, outcomes = run_photos(ctx, jobs, anonymizing, keys, engine, options, run)
@@ -247,7 +237,6 @@ def recover(
     keep_faces: FacesKept = None,
     free: Free = None,
     keep: Keep = None,
-    quality: RecordedQuality = None,
     backend: RecordedBackend = None,
     device: Device = "auto",
     batch_size: BatchSize = 4,
@@ -260,7 +249,6 @@ def recover(
     resume: Resume = False,
     workers: Workers = None,
     runs_on: RunsOn = "local",
-    refine: RecordedRefine = None,
     detector: Detector = "yunet",
     parser: Parser = "trained",
     model: Model = None,
@@ -305,13 +293,7 @@ def recover(
         "protected": protected,
         "piped": jobs[0].piped,
     }
-    effort = refinement_steps(refine, quality)
-    if stateless and effort is None and backend in (None, "ifadit"):
-        say(
-            f"anonface: note: recovering with {EFFORTS['balanced']} steps, as of --quality balanced; "
-            "photos made with --quality fast recover much faster with --quality fast"
-        )
-    engine = EngineSettings(backend or "", device, detector, parser, effort, batch_size, keep_faces, max_pixels, own)
+    engine = EngineSettings(backend or "", device, detector, parser, batch_size, keep_faces, max_pixels, own)
     with writer(jobs) as write:
         run = RunOptions(overwrite, skip_existing, False, resume, report, runs_on, workers, write, carried)
         return run_photos(ctx, jobs, recovering, keys, engine, options, run)[0]

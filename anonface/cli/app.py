@@ -71,7 +71,7 @@ def run(args: Sequence[str]) -> int:
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")
     # Threads that spin without limit are slow on a shared machine; threads that sleep at once lose a third.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    # Otherwise matrix products of several threads differ in their last bits, and refinement magnifies that.
+    # Otherwise matrix products of several threads differ in their last bits, and searches magnify that.
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     _forbid_core_dumps()
     invocation = Invocation(as_json="--json" in args)

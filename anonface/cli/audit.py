@@ -23,14 +23,11 @@ from anonface.cli.options import (
     Offline,
     Overwrite,
     Parser,
-    Quality,
-    Refine,
     Report,
     Steps,
     Transform,
     backend_options,
     check_options,
-    refinement_steps,
 )
 from anonface.errors import UsageError
 
@@ -60,7 +57,7 @@ def audit(
         typer.Option(
             min=0,
             metavar="N",
-            help="Training pairs of the learning attacks, anonymized without refinement.",
+            help="Training pairs of the learning attacks.",
             rich_help_panel=MEASUREMENT,
         ),
     ] = 64,
@@ -101,10 +98,8 @@ def audit(
     ] = None,
     free: Free = None,
     keep: Keep = None,
-    quality: Quality = None,
-    backend: Backend = "ifadit",
+    backend: Backend = "inpaint",
     device: Device = "auto",
-    refine: Refine = None,
     detector: Detector = "yunet",
     parser: Parser = "trained",
     model: Model = None,
@@ -123,7 +118,6 @@ def audit(
     from anonface.images.paths import Output, refuse_conflicts
 
     check_options(False, False, offline)
-    effort = refinement_steps(refine, quality)
     own = backend_options(free, keep, model, transform, steps)
     if report:
         read = [*photos_in(folder, "a photo of the folder"), *KeySource(key_file, None, False).files()]
@@ -146,7 +140,7 @@ def audit(
     judges = Judges()
     with progress_bar("originals", 0) as advance:
         gallery = choose(folder, judges, sizes, seed, lambda done, total: advance(done, "", total))
-    engine = LazyEngine(EngineSettings(backend, device, detector, parser, effort, own=own))()
+    engine = LazyEngine(EngineSettings(backend, device, detector, parser, own=own))()
     with tempfile.TemporaryDirectory(prefix="anonface-") as work, progress_bar("attacks", len(wanted)) as advance:
         names = {attack.name: number for number, attack in enumerate(wanted)}
         subject = Subject(

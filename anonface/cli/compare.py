@@ -28,15 +28,12 @@ from anonface.cli.options import (
     Parser,
     PassphraseFile,
     Paths,
-    Quality,
     Recursive,
-    Refine,
     Steps,
     StrictKeys,
     Transform,
     backend_options,
     check_options,
-    refinement_steps,
 )
 from anonface.cli.run import count_ignored
 from anonface.errors import (
@@ -82,12 +79,10 @@ def compare(
     strict_keys: StrictKeys = False,
     free: Free = None,
     keep: Keep = None,
-    quality: Quality = None,
-    backend: Backend = "ifadit",
+    backend: Backend = "inpaint",
     device: Device = "auto",
     max_pixels: MaxPixels = 64_000_000,
     recursive: Recursive = False,
-    refine: Refine = None,
     detector: Detector = "yunet",
     parser: Parser = "trained",
     model: Model = None,
@@ -103,7 +98,6 @@ def compare(
     from anonface.batch.task import open_photo
 
     check_options(overwrite, False, offline)
-    effort = refinement_steps(refine, quality)
     if output.suffix.lower() != ".png":
         raise UsageError(f"the sheet {output} must be a .png")
     from anonface.crypto.keys import Key
@@ -119,7 +113,7 @@ def compare(
     count_ignored(ctx)
     key = keys.secret().under(keys.fresh())
     second = Key.generate()
-    settings = EngineSettings(backend, device, detector, parser, effort, own=own)
+    settings = EngineSettings(backend, device, detector, parser, own=own)
     engine, others = LazyEngine(settings), _other_engines(settings, compare_with)
     columns: Sequence[str] = COLUMNS
     if compare_with is not None:
@@ -160,7 +154,7 @@ def _other_engines(settings: EngineSettings, compare_with: str | None) -> dict[s
             raise UsageError(f"{name} cannot recover a photo", "`anonface evaluate --compare-with` accepts it")
         if name != settings.backend:
             own: BackendOptions = {"model": folder} if folder else {}
-            others[name] = LazyEngine(replace(settings, backend=name, refine=None, own=own), quiet=True)
+            others[name] = LazyEngine(replace(settings, backend=name, own=own), quiet=True)
     return others
 
 

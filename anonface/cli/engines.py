@@ -81,7 +81,6 @@ class EngineSettings:
     device: str
     detector: str
     parser: str
-    refine: int | None
     batch_size: int = 1
     keep_faces: Path | None = None
     max_pixels: int = 64_000_000
@@ -115,10 +114,10 @@ class LazyEngine:
             self.state(LOADING)
             from anonface.pipeline import Engine
 
-            if backend == "ifadit":  # the default: its files come with a progress bar; others fetch theirs one by one
+            if backend == "inpaint":  # the default: its files come with a progress bar; others fetch theirs one by one
                 doctor.fetch_missing()
             keep = _portraits(s.keep_faces, s.max_pixels) if s.keep_faces else ()
-            engine = Engine(backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own, keep, self.watch)
+            engine = Engine(backend, s.device, s.detector, s.parser, s.batch_size, s.own, keep, self.watch)
             if not self._engines and not self._quiet:
                 say(f"anonface: device {engine.device_name}")
             self._engines[backend] = engine

@@ -29,13 +29,10 @@ from anonface.cli.options import (
     Offline,
     Overwrite,
     Parser,
-    Quality,
-    Refine,
     Steps,
     Transform,
     backend_options,
     check_options,
-    refinement_steps,
 )
 from anonface.errors import UsageError
 
@@ -170,8 +167,7 @@ def evaluate(
     ] = None,
     free: Free = None,
     keep: Keep = None,
-    quality: Quality = None,
-    backend: Backend = "ifadit",
+    backend: Backend = "inpaint",
     device: Device = "auto",
     journal: Annotated[
         Path | None,
@@ -193,7 +189,6 @@ def evaluate(
             metavar="K/N", help="Measure the Kth of N parts; the parts share one journal.", rich_help_panel=BATCH
         ),
     ] = "1/1",
-    refine: Refine = None,
     detector: Detector = "yunet",
     parser: Parser = "trained",
     model: Model = None,
@@ -210,7 +205,6 @@ def evaluate(
     from anonface.images.paths import Output, refuse_conflicts
 
     check_options(False, False, offline)
-    effort = refinement_steps(refine, quality)
     degraded = degradations not in (None, "none") or degradation_keys
     if compare_with is not None and (journal or sheet or blind or part != "1/1" or degraded or recover_on):
         raise UsageError(
@@ -298,7 +292,6 @@ def evaluate(
             device,
             detector,
             parser,
-            effort,
             own=own,
         )
         if compare_with is not None:
@@ -409,9 +402,9 @@ def _compared(
                 compared_engines.append(ComparedEngine(name, peers.PEERS[name].make, peers.describe, recovers=False))
         elif name != settings.backend:
             own: BackendOptions = {"model": folder} if folder else {}
-            other = replace(settings, backend=name, refine=None, own=own)
+            other = replace(settings, backend=name, own=own)
             compared_engines.append(ComparedEngine(name, _engine_maker(other), described))
-    if settings.backend == "ifadit":
+    if settings.backend == "inpaint":
         doctor.fetch_missing()
     with progress_bar("photos", 0) as advance:
         found = compare(
@@ -437,7 +430,7 @@ def _engine_maker(settings: EngineSettings) -> Callable[[], Engine]:
     from anonface.pipeline import Engine
 
     s = settings
-    return partial(Engine, s.backend, s.device, s.detector, s.parser, s.refine, s.batch_size, s.own)
+    return partial(Engine, s.backend, s.device, s.detector, s.parser, s.batch_size, s.own)
 
 
 def _write_comparison(

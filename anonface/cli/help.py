@@ -26,6 +26,7 @@ FORMER_NAMES = {
     "audit": {"--crowd": "--distractors"},
 }
 """Options that were renamed, by command: the former name is still accepted, and shown nowhere."""
+DROPPED = ("--quality", "--refine")  # with their values: options of earlier versions that have no effect any more
 NO_BREAK = "\N{NO-BREAK SPACE}"
 COLUMN = 23  # characters of an option; the help of a longer one begins on the next line
 
@@ -35,7 +36,8 @@ class HelpCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Accept former names of options too."""
-        return super().parse_args(ctx, _with_present_names(args, FORMER_NAMES.get(self.name or "", {})))
+        present = _with_present_names(args, FORMER_NAMES.get(self.name or "", {}))
+        return super().parse_args(ctx, _without_dropped(present, {name for p in self.params for name in p.opts}))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The arguments as the help lists them, optional ones in brackets."""
@@ -147,3 +149,18 @@ def _with_present_names(args: Sequence[str], present: dict[str, str]) -> list[st
         name, equals, value = arg.partition("=")
         renamed.append(f"{present.get(name, name)}{equals}{value}")
     return [*renamed, *args[end:]]
+
+
+def _without_dropped(args: Sequence[str], known: set[str]) -> list[str]:
+    """Arguments without options of DROPPED that the command does not know, and their values."""
+    end = args.index("--") if "--" in args else len(args)
+    kept, value = [], False
+    for arg in args[:end]:
+        name, equals, _ = arg.partition("=")
+        if value:
+            value = False
+        elif name in DROPPED and name not in known:
+            value = not equals
+        else:
+            kept.append(arg)
+    return [*kept, *args[end:]]

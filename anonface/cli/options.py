@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 ATTRIBUTES = ("sex", "age", "tone")  # the key preserves them by default; models.identity's CONDITIONS
 REGIONS = ("eyes", "brows", "nose", "mouth")  # that --keep-regions knows; faces.regions.PARTS
-EFFORTS = {"fast": 0, "balanced": 20, "best": 40}  # refinement steps
 Paths = Annotated[
     list[str],
     typer.Argument(metavar="PATH", help="Photos, folders, quoted patterns such as 'album/**/*.jpg', or - for stdin."),
@@ -191,7 +190,7 @@ Free = Annotated[
     str | None,
     typer.Option(
         metavar="sex,age,tone",
-        help="Apparent attributes that the key may also change (ifadit and inpaint).",
+        help="Apparent attributes that the key may also change (inpaint and ifadit).",
         rich_help_panel=FACES,
     ),
 ]
@@ -223,28 +222,11 @@ Check = Annotated[
 ]
 
 # Quality and speed
-Quality = Annotated[
-    Literal["fast", "balanced", "best"] | None,
-    typer.Option(
-        show_default="balanced",
-        help="Refine each face in 0, 20 or 40 optimization steps (ifadit only).",
-        rich_help_panel=QUALITY,
-    ),
-]
-RecordedQuality = Annotated[
-    Literal["fast", "balanced", "best"] | None,
-    typer.Option(
-        "--quality",
-        show_default="the record's, else balanced",
-        help="The --quality that the photo was anonymized with (ifadit only).",
-        rich_help_panel=QUALITY,
-    ),
-]
 Backend = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Method: ifadit, inpaint, dbaf, hford or diffusion; with --model also ifadit-official or dbaf-official.",
+        help="Method: inpaint, ifadit, dbaf, hford or diffusion; with --model also ifadit-official or dbaf-official.",
         rich_help_panel=QUALITY,
     ),
 ]
@@ -253,7 +235,7 @@ RecordedBackend = Annotated[
     typer.Option(
         "--backend",
         metavar="NAME",
-        show_default="the record's, else ifadit",
+        show_default="the record's, else inpaint",
         help="Method that the photo was anonymized with.",
         rich_help_panel=QUALITY,
     ),
@@ -362,27 +344,6 @@ RunsOn = Annotated[
 ]
 
 # Expert
-Refine = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        metavar="N",
-        show_default="20",
-        help="Optimization steps per face, instead of --quality; 0 uses the networks alone.",
-        rich_help_panel=EXPERT,
-    ),
-]
-RecordedRefine = Annotated[
-    int | None,
-    typer.Option(
-        "--refine",
-        min=0,
-        metavar="N",
-        show_default="the record's, else 20",
-        help="Optimization steps per face, for photos whose record cannot be read.",
-        rich_help_panel=EXPERT,
-    ),
-]
 Detector = Annotated[
     str, typer.Option(metavar="NAME", help="Face detector: yunet or retinaface.", rich_help_panel=EXPERT)
 ]
@@ -428,13 +389,6 @@ def check_options(overwrite: bool, skip_existing: bool, offline: bool) -> None:
         raise UsageError("--overwrite and --skip-existing exclude each other")
     if offline:
         os.environ["ANONFACE_OFFLINE"] = "1"
-
-
-def refinement_steps(refine: int | None, quality: str | None) -> int | None:
-    """The refinement steps that --refine or --quality asks for."""
-    if refine is not None and quality:
-        raise UsageError("--quality and --refine both set the refinement steps", "give one of the two")
-    return EFFORTS[quality] if quality else refine
 
 
 def check_jpeg(quality: int | None, jobs: Sequence[Job]) -> None:

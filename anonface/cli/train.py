@@ -39,12 +39,10 @@ def train(
 
     \b
     ifadit          heads, parser, identity, attributes, flow, ifadit
-    classifier      ethnicity (East Asian appearance, from identity codes)
     regression      census (latent attribute regression)
-    realism critic  critic, critic-again (the second also on refined faces)
     diffusion       autoencoder, diffusion, sharpener
     dbaf and hford  reader, inversion, dbaf, hford
-    inpainter       portraits, inpainter
+    inpainter       portraits, inpainter, inpainter-fine
     """
     from anonface.backends.device import choose_device
     from anonface.training.run import Request, train_command

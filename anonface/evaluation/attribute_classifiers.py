@@ -1,7 +1,7 @@
 """Published classifiers of apparent sex and age, which anonymization should keep.
 
-``faceres`` labelled training data, and synthetic identities are chosen and refined by it, so its rows flatter. Of
-``gear`` only the sex is read. Training used nothing but its ethnicity.
+``faceres`` labelled training data, and synthetic identities are chosen by it, so its rows flatter. Of
+``gear`` only the sex is read. No training used it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Identity ablation: recovery without an identity code. What still looks like the person leaked through attributes.
 
 The keyed coordinates are set to zero. Apparent sex, age and skin tone, which are public, are kept, or set to zero as
-well. Refinement is not guided towards or away from any identity.
+well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from anonface.backends.ifadit.backend import IFADIT
+from anonface.backends.flow_backend import FlowBackend
 from anonface.evaluation.measurements import NO_CODE, NO_IDENTITY
 from anonface.models.identity_flow import FlowKey, SecureIdentityFlow, SecureIdentityFlowParams
 from anonface.pipeline import Engine
@@ -30,14 +30,13 @@ def without_identity(engine: Engine, attributes: bool = True) -> Engine | None:
     Args:
         attributes: whether to keep apparent sex, age and skin tone.
     """
-    if not isinstance(engine.backend, IFADIT):
+    if not isinstance(engine.backend, FlowBackend):
         return None
     backend = copy.copy(engine.backend)
-    backend.identity, backend.renderer = copy.copy(backend.identity), copy.copy(backend.renderer)
+    backend.identity = copy.copy(backend.identity)
     params = replace(backend.identity.flow.params, blocks=0)
     backend.identity.flow = _FirstCoordinates(params, params.kept if attributes else 0)
     backend.adds_residuals = False
-    backend.renderer.restoration = replace(backend.renderer.restoration, identity=0.0, leave=0.0)
     ablated = copy.copy(engine)
     ablated.backend = backend
     return ablated

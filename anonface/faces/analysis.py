@@ -11,11 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anonface import weights
-from anonface.faces.align import EYES
-from anonface.faces.recognizer import Recognizer, frames
 from anonface.models.attribute_classifiers import SexAgeClassifier
-from anonface.models.ethnicity import Ethnicity
-from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
 from anonface.models.identity import CONDITIONS, IdentityEncoder
 
@@ -29,17 +25,21 @@ LandmarkNetwork = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisNetworks:
-    """Frozen networks: identity codes, a recognizer, apparent sex and age, ethnicity of codes, landmarks, parsing.
+    """Frozen networks: identity codes, apparent sex and age, landmarks.
 
     ``landmarks`` takes [B, 3, 192, 192] in [0, 1] to 468 points (x, y, z) in pixels, flat.
     """
 
     encoder: IdentityEncoder
     landmarks: LandmarkNetwork
-    parser: FaceParser
-    recognizer: Recognizer
     apparent: SexAgeClassifier
-    ethnicity: Ethnicity
+
+
+def load_identity_encoder(device: torch.device | str = "cpu") -> IdentityEncoder:
+    """E_ID, frozen. Raises WeightsError: its file is missing or wrong."""
+    encoder = IdentityEncoder()
+    weights.load(encoder, "identity")
+    return encoder.requires_grad_(False).eval().to(device)
 
 
 def load_analysis_networks(device: torch.device | str = "cpu") -> AnalysisNetworks:
@@ -48,21 +48,10 @@ def load_analysis_networks(device: torch.device | str = "cpu") -> AnalysisNetwor
     Raises:
         WeightsError: a file is missing or wrong.
     """
-    encoder, parser, ethnicity = IdentityEncoder(), FaceParser(), Ethnicity()
-    for module, name in ((encoder, "identity"), (parser, "face-parser"), (ethnicity, "ethnicity")):
-        weights.load(module, name)
-    landmarks, arcface = (Graph(weights.graph(name)) for name in ("landmarks", "arcface-mobile"))
-    recognizer, apparent = Recognizer(arcface), SexAgeClassifier(weights.graph("faceres"))
-    for network in (encoder, landmarks, parser, recognizer, apparent, ethnicity):
+    landmarks, apparent = Graph(weights.graph("landmarks")), SexAgeClassifier(weights.graph("faceres"))
+    for network in (landmarks, apparent):
         network.requires_grad_(False).eval().to(device)
-    return AnalysisNetworks(
-        encoder=encoder,
-        landmarks=landmarks,
-        parser=parser,
-        recognizer=recognizer,
-        apparent=apparent,
-        ethnicity=ethnicity,
-    )
+    return AnalysisNetworks(encoder=load_identity_encoder(device), landmarks=landmarks, apparent=apparent)
 
 
 class FaceAnalysis:
@@ -78,17 +67,6 @@ class FaceAnalysis:
         return mesh_in_crop(self.networks.landmarks, self.face)
 
     @cached_property
-    def frames(self) -> Tensor:
-        """The recognizer's frame, [1, 2, 3]."""
-        return frames(self.mesh)
-
-    @cached_property
-    @torch.no_grad()
-    def parsed(self) -> Tensor:
-        """The parser's logits."""
-        return self.networks.parser(self.face)
-
-    @cached_property
     @torch.no_grad()
     def seems(self) -> Tensor:
         """Apparent sex, the logit of "male", and age in years: [2]. Sex is the mean of the classifier
@@ -101,17 +79,6 @@ class FaceAnalysis:
     def code(self) -> Tensor:
         """Identity code [1, 448]."""
         return self.networks.encoder(self.face)
-
-    @cached_property
-    @torch.no_grad()
-    def known(self) -> Tensor:
-        """The recognizer's embedding [1, d]."""
-        return self.networks.recognizer(self.face, self.frames)
-
-    @torch.no_grad()
-    def eyes_hidden(self, mask: Tensor) -> Tensor:
-        """The share of the eyes outside a mask [1, 1, S, S], 0..1: behind dark glasses about 1."""
-        return 1 - F.grid_sample(mask, 2 * self.mesh[:, None, EYES] - 1, align_corners=False).mean()
 
 
 def mesh_in_crop(network: LandmarkNetwork, faces: Tensor) -> Tensor:

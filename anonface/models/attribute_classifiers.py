@@ -57,15 +57,3 @@ class SexClassifier(_GearClassifier):
     def __call__(self, faces: Tensor) -> Tensor:
         """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B]."""
         return self._probabilities(faces)[:, 0]
-
-
-class EthnicityClassifier(_GearClassifier):
-    """Probabilities of "white", "black", "Asian", "Indian" and "other". They are often wrong for a single face."""
-
-    def __init__(self, classifier: GraphFile) -> None:
-        super().__init__(classifier, 2)
-
-    @torch.inference_mode()
-    def __call__(self, faces: Tensor) -> Tensor:
-        """FFHQ-aligned faces [B, 3, R, R] in [-1, 1] -> [B, 5]."""
-        return self._probabilities(faces)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -68,38 +67,8 @@ class FaceParser(nn.Module):
 
 def face_odds(logits: Tensor) -> Tensor:
     """Log odds that a pixel is face, from class logits [B, classes, H, W] -> [B, H, W]."""
-    return _odds(logits, FACE)
-
-
-def new_glasses(logits: Tensor, photo: Tensor) -> Tensor:
-    """Evidence of glasses that the photo does not show, in nats, at least 0.
-
-    Class logits of a picture and of the photo, [B, classes, H, W] each -> [B, H, W].
-    """
-    worn, before = (F.softplus(_odds(some, GLASSES)) for some in (logits, photo))
-    return (worn - before).clamp_min(0)
-
-
-def new_hair_odds(logits: Tensor, photo: Tensor) -> Tensor:
-    """Log odds that a pixel shows hair where the photo shows another class; shapes as in :func:`like_odds`."""
-    return torch.minimum(_odds(logits, HAIR), -like_odds(logits, photo))
-
-
-def like_odds(logits: Tensor, photo: Tensor) -> Tensor:
-    """Log odds that a pixel has the photo's kind of class.
-
-    The kind is hair where the photo shows hair, any skin where it shows an ear or the neck, and face elsewhere. Class
-    logits of a picture and of the photo, [B, classes, H, W] each -> [B, H, W].
-    """
-    kind = photo.argmax(1)[..., None]
-    bare, hair = ((kind == kind.new_tensor(kinds)).any(-1) for kinds in (BARE, HAIR))
-    odds = torch.where(bare, _odds(logits, (*FACE, *BARE)), face_odds(logits))
-    return torch.where(hair, _odds(logits, HAIR), odds)
-
-
-def _odds(logits: Tensor, kinds: tuple[int, ...]) -> Tensor:
-    rest = [index for index in range(logits.shape[1]) if index not in kinds]
-    return logits[:, list(kinds)].logsumexp(1) - logits[:, rest].logsumexp(1)
+    rest = [index for index in range(logits.shape[1]) if index not in FACE]
+    return logits[:, list(FACE)].logsumexp(1) - logits[:, rest].logsumexp(1)
 
 
 def _smoothing(width: int) -> nn.Sequential:

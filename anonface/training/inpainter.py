@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from anonface.faces.align import EYES, LIPS
 from anonface.faces.analysis import LandmarkNetwork, mesh_in_crop
 from anonface.faces.blend import composite
-from anonface.faces.recognizer import Recognizer, frames
 from anonface.faces.surroundings import CELLS, coarse_colours, draw_in_square, inpainter_inputs
 from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.discriminator import FeatureDiscriminator
@@ -34,6 +33,7 @@ from anonface.training.adversarial import hinge_losses
 from anonface.training.data import tile
 from anonface.training.loop import Objective
 from anonface.training.portraits import TRUNCATION, PortraitNetworks, Portraits, load_shards
+from anonface.training.recognizer import Recognizer, frames
 
 AVERAGED = 0.999  # share of the moving average that a step leaves, less at the start
 SWAPPED = 2  # every so many rows get another person's code

@@ -16,19 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anonface.backends.ifadit.refinement import expression
-from anonface.backends.ifadit.target_identity import FEATURED
+from anonface.faces.align import EYES, LIPS
 from anonface.faces.analysis import AnalysisNetworks, mesh_in_crop
 from anonface.faces.augmentation import luma
 from anonface.faces.blend import composite
 from anonface.faces.colour_transfer import LIFT
-from anonface.faces.recognizer import frames
-from anonface.models.face_parser import CLASSES
+from anonface.models.face_parser import CLASSES, FaceParser
 from anonface.models.identity import KEPT
 from anonface.models.inversion import CODE_OF_LATENT
 from anonface.models.latent_attributes import SALIENT, WIDTHS, WORN, LatentAttributes
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import drawn_rows, row_generator
+from anonface.training.recognizer import Recognizer, frames
 
 SIDE = 256  # px of the faces
 BATCH = 4  # faces drawn at a time
@@ -38,7 +37,9 @@ RIDGE = 0.1  # in variances of a whitened coordinate of styles
 SAVED_EVERY = 400
 LIGHT_GRID = 4  # cells along a side of the face's box
 PICTURE = 64  # px at which statistics of the picture are computed
-FIRST = 2  # the first code of facial features
+FIRST, FEATURED = 2, 12  # codes of facial features: from the first on, below the second
+INNER_LIPS = [78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308, 415, 310, 311, 312, 13, 82, 81, 80, 191]
+EXPRESSIVE = (EYES[:16], EYES[16:], LIPS, INNER_LIPS)  # rows of the mesh: the rims of the eyes and of the mouth
 DIRECTIONS = 2  # random directions of an embedding whose gradients are taken, for each face and network
 ASKED = 240  # faces whose gradients are taken
 LENSES = (0.16, 0.86, 0.19, 0.81)  # top, bottom, left, right of the region of glasses, in shares of the crop
@@ -72,6 +73,7 @@ def load_attribute_samples(
     generator: MobileStyleGAN,
     mapping: MappingNetwork,
     eyes: AnalysisNetworks,
+    parser: FaceParser,
     count: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> AttributeSamples:
@@ -87,7 +89,7 @@ def load_attribute_samples(
             "kept": eyes.encoder(faces)[:, :KEPT],
             "apparent": eyes.apparent(faces),
             "mesh": mesh.flatten(1),
-            "worn": worn_shares(eyes.parser(faces), mesh),
+            "worn": worn_shares(parser(faces), mesh),
             "light": light_grid(faces, mesh),
             "picture": picture_statistics(faces, mesh),
         }
@@ -99,6 +101,7 @@ def recognition_gradients(
     styles: Tensor,
     generator: MobileStyleGAN,
     eyes: AnalysisNetworks,
+    recognizer: Recognizer,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tensor:
     """Gradients of two recognizers' embeddings with respect to styles [n, 512], [2 * DIRECTIONS * n, 512].
@@ -115,7 +118,7 @@ def recognition_gradients(
             mesh = mesh_in_crop(eyes.landmarks, face)
             mask = F.avg_pool2d(_hull(mesh[0], SIDE).to(face)[None, None], 9, 1, 4)
         shown = composite(face.detach(), face, mask)
-        for seen, kept in zip((eyes.encoder(shown), eyes.recognizer(shown, frames(mesh))), changes, strict=True):
+        for seen, kept in zip((eyes.encoder(shown), recognizer(shown, frames(mesh))), changes, strict=True):
             for _ in range(DIRECTIONS):
                 direction = torch.randn(seen.shape, generator=rng)
                 (slope,) = torch.autograd.grad((seen * direction).sum(), change, retain_graph=True)
@@ -175,6 +178,12 @@ def picture_statistics(faces: Tensor, mesh: Tensor) -> Tensor:
     return torch.stack(
         [mean(bright), spread(bright), mean(blue), mean(red), spread(red), spread(blue), mean(fine)], dim=1
     )
+
+
+def expression(mesh: Tensor) -> Tensor:
+    """Landmarks [B, 468, 2] -> those of eyes and lips, [B, n, 2], each about its own middle."""
+    parts = [mesh[:, rows] for rows in EXPRESSIVE]
+    return torch.cat([part - part.mean(1, keepdim=True) for part in parts], dim=1)
 
 
 def _hull(points: Tensor, side: int) -> Tensor:

@@ -20,6 +20,7 @@ from anonface.faces.blend import soften
 from anonface.faces.detect import build_detector
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 from anonface.training.data import levels, photograph, relit, row_generator
+from anonface.training.recognizer import Recognizer, frames, load_recognizer
 
 RENDER_SIDE = 256  # px at which faces are drawn, parsed and recognized
 SIDE = 320  # px of the squares that are kept
@@ -34,6 +35,7 @@ class PortraitNetworks:
     """Frozen networks that make the rows."""
 
     analysis: AnalysisNetworks
+    recognizer: Recognizer
     generator: MobileStyleGAN
     mapping: MappingNetwork
     mean: Tensor  # of styles, [512]
@@ -43,7 +45,7 @@ class PortraitNetworks:
     def load(cls) -> PortraitNetworks:
         mapping = load_mapping()
         mean = mapping(torch.randn(MEAN_OF, 512, generator=torch.Generator().manual_seed(0))).mean(0)
-        return cls(load_analysis_networks(), load_generator(), mapping, mean)
+        return cls(load_analysis_networks(), load_recognizer(), load_generator(), mapping, mean)
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def draw_shard(file: Path, number: int, photos: Sequence[Path], networks: Portra
             photo, styles = _aligned(photos[row]), torch.zeros(1, 512)
         else:
             photo, styles = _drawn(networks, row_generator(seed, row))
-        rows.append({**_row(networks.analysis, photo), "styles": styles[0].half()})
+        rows.append({**_row(networks, photo), "styles": styles[0].half()})
     columns = {name: torch.stack([row[name] for row in rows]).contiguous() for name in rows[0]}
     file.parent.mkdir(parents=True, exist_ok=True)
     save_file(columns, f"{file}.part")
@@ -108,11 +110,11 @@ def load_shards(folder: Path, known: dict[Path, Portraits]) -> Portraits:
 
 
 @torch.no_grad()
-def _row(networks: AnalysisNetworks, square: Tensor) -> dict[str, Tensor]:
+def _row(networks: PortraitNetworks, square: Tensor) -> dict[str, Tensor]:
     """One row of an aligned square [1, 3, SIDE, SIDE]."""
     photo = levels(F.interpolate(square, (RENDER_SIDE, RENDER_SIDE), mode="area")).float() / 127.5 - 1
     crop = levels(photo)[0].permute(1, 2, 0).contiguous().numpy()
-    analysis = FaceAnalysis(photo, networks)
+    analysis = FaceAnalysis(photo, networks.analysis)
     points = analysis.mesh[0].double().numpy() * RENDER_SIDE
     face = parse.face_mask(crop, points, RENDER_SIDE)
     mask = torch.from_numpy(soften(parse.with_margin(face, crop, points)))[None, None]
@@ -120,7 +122,7 @@ def _row(networks: AnalysisNetworks, square: Tensor) -> dict[str, Tensor]:
         "photos": levels(square)[0],
         "masks": levels(F.interpolate(mask * 2 - 1, (SIDE, SIDE), mode="bilinear"))[0],
         "codes": analysis.code[0].half(),
-        "known": analysis.known[0].half(),
+        "known": networks.recognizer(photo, frames(analysis.mesh))[0].half(),
         "seems": analysis.seems.half(),
     }
 

@@ -24,12 +24,10 @@ from torch import Tensor, nn
 from anonface import weights
 from anonface.backends.diffusion.files import load_model, run_files
 from anonface.backends.generator import load_generator, load_mapping
-from anonface.backends.ifadit.backend import IFADIT
 from anonface.backends.latent_editing.backend import EDITORS, ENCODER
 from anonface.errors import UsageError, WeightsError
 from anonface.faces.analysis import load_analysis_networks
-from anonface.faces.recognizer import Recognizer
-from anonface.models.attribute_classifiers import EthnicityClassifier, SexAgeClassifier
+from anonface.models.attribute_classifiers import SexAgeClassifier
 from anonface.models.attribute_encoder import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
 from anonface.models.discriminator import Discriminator, FeatureDiscriminator
 from anonface.models.face_parser import FaceParser
@@ -38,14 +36,12 @@ from anonface.models.identity import IdentityEncoder
 from anonface.models.identity_flow import SecureIdentityFlow
 from anonface.models.inpainter import LARGE, Inpainter
 from anonface.models.inversion import InversionEncoder
-from anonface.models.latent_attributes import WIDTHS, LatentAttributes, columns
+from anonface.models.latent_attributes import WIDTHS, columns
 from anonface.models.latent_diffusion import OWN_AUTOENCODER, OWN_SCHEDULE, OWN_UNET, LatentDiffusion, build
 from anonface.models.latent_editing import FaceEditor
-from anonface.models.realism_critic import Member, RealismCritic
 from anonface.models.sharpener import Sharpener
 from anonface.training.data import FaceBank, FacePool, jitter, load_bank, photograph
 from anonface.training.diffusion import AutoencoderObjective, NoiseObjective, start_from_block_means
-from anonface.training.ethnicity import asian_odds, fit_ethnicity
 from anonface.training.heads import HeadsObjective
 from anonface.training.identity import IdentityObjective, start_from_teachers
 from anonface.training.ifadit import Fixed, FlowWarmUp, PhaseOne, PhaseTwo, principal_latents
@@ -84,16 +80,10 @@ from anonface.training.loop import LoopSettings, Objective, Then, train
 from anonface.training.masks import load_masks
 from anonface.training.parser import ParserObjective
 from anonface.training.portraits import SHARD, PortraitNetworks, draw_shard, load_shards, photo_files
-from anonface.training.realism_critic import (
-    CriticSamples,
-    RealismCriticObjective,
-    SampleNetworks,
-    load_critic_samples,
-    load_refined_samples,
-)
+from anonface.training.recognizer import load_recognizer
 from anonface.training.sharpener import DetailPool, SharpenerObjective
 
-CENSUS, ETHNICITY, FINE, PORTRAITS = "census", "ethnicity", "inpainter-fine", "portraits"
+CENSUS, FINE, PORTRAITS = "census", "inpainter-fine", "portraits"
 
 
 @dataclass(frozen=True)
@@ -221,22 +211,15 @@ def _phase_two(request: Request, progress: Progress) -> tuple[Objective, LoopSet
 def _fit_latent_attributes(request: Request, progress: Progress) -> dict[str, float]:
     """Draw faces, fit the regression and save it; returns the explained variance of held-out faces per attribute."""
     file, generator, eyes = request.folder / "people.safetensors", load_generator(), load_analysis_networks()
-    samples = load_attribute_samples(file, generator, load_mapping(), eyes, request.faces, progress=progress)
-    gradients = recognition_gradients(samples.styles[:ASKED], generator, eyes, progress)
+    parser = FaceParser()
+    weights.load(parser, "face-parser")
+    samples = load_attribute_samples(
+        file, generator, load_mapping(), eyes, parser.requires_grad_(False).eval(), request.faces, progress=progress
+    )
+    gradients = recognition_gradients(samples.styles[:ASKED], generator, eyes, load_recognizer(), progress)
     regression, explained = fit_latent_attributes(samples, gradients)
     _save_fitted(regression, request, CENSUS)
     return {f"R² {name}": float(explained[columns(name)].mean()) for name in WIDTHS}
-
-
-def _fit_ethnicity(request: Request, progress: Progress) -> dict[str, float]:
-    """Draw faces, fit the reading and save it; returns its correlation with the classifier's odds."""
-    bank, encoder, classifier = _bank(request, progress), _encoder(), EthnicityClassifier(weights.graph("gear"))
-    with torch.inference_mode():
-        batches = [bank.faces(slice(i, i + 32)) for i in range(0, len(bank), 32)]
-        codes, classes = (torch.cat([network(faces) for faces in batches]) for network in (encoder, classifier))
-    ethnicity, correlation = fit_ethnicity(codes, asian_odds(classes))
-    _save_fitted(ethnicity, request, ETHNICITY)
-    return {"correlation": correlation}
 
 
 def _save_fitted(module: nn.Module, request: Request, name: str) -> None:
@@ -246,38 +229,6 @@ def _save_fitted(module: nn.Module, request: Request, name: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     state = {key: value.half().contiguous() for key, value in module.state_dict().items()}
     save_file(state, str(folder / f"{name}.safetensors"))
-
-
-def _critic(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    critic = RealismCritic()
-    for member in critic.members:
-        assert isinstance(member, Member)
-        _start_from_imagenet(member.backbone)
-    return RealismCriticObjective(critic, _critic_samples(request, progress)), request.settings("critic", 800, 2e-4)
-
-
-def _critic_again(request: Request, progress: Progress) -> tuple[Objective, LoopSettings]:
-    """Continue the package's critic on faces that were refined with it."""
-    critic = RealismCritic()
-    weights.load(critic, "critic")
-    count = max(1, request.faces // FACES_PER_REFINED)
-    refined = load_refined_samples(request.folder / "refined.safetensors", IFADIT(), count, progress=progress)
-    objective = RealismCriticObjective(critic, _critic_samples(request, progress), refined, batch=2)
-    return objective, request.settings("critic-again", 300, 1e-4)
-
-
-def _critic_samples(request: Request, progress: Progress) -> CriticSamples:
-    return load_critic_samples(
-        request.folder / "tries.safetensors", _sample_networks(), request.faces, progress=progress
-    )
-
-
-def _sample_networks() -> SampleNetworks:
-    regression, inversion = LatentAttributes(), InversionEncoder()
-    for module, name in ((regression, CENSUS), (inversion, ENCODER)):
-        weights.load(module, name)
-        module.requires_grad_(False).eval()
-    return SampleNetworks(load_analysis_networks(), load_generator(), load_mapping(), regression, inversion)
 
 
 def _draw_portraits(request: Request, progress: Progress) -> dict[str, float]:
@@ -301,15 +252,10 @@ def _inpainter(
     shards = request.folder / PORTRAITS
     if len(list(shards.glob("*.safetensors"))) < 2:
         raise WeightsError(f"{shards} has no training data", f"run `anonface train {PORTRAITS}` there first")
-    recognizer, landmarks, features, parser = (
-        Recognizer(Graph(weights.graph("arcface-mobile"))),
-        _landmark_network(),
-        _features(),
-        FaceParser(),
-    )
+    recognizer, landmarks, features, parser = load_recognizer(), _landmark_network(), _features(), FaceParser()
     features.taps = TAPS
     weights.load(parser, "face-parser")
-    teachers = InpainterTeachers(_encoder(), recognizer.eval(), landmarks, features, parser.eval())
+    teachers = InpainterTeachers(_encoder(), recognizer, landmarks, features, parser.eval())
     for module in vars(teachers).values():
         module.requires_grad_(False)
     inpainter, judge = Inpainter(LARGE if name == FINE else None), FeatureDiscriminator(FEATURE_WIDTHS, FEATURE_SPREADS)
@@ -509,8 +455,6 @@ RECIPES: dict[str, Callable[[Request, Progress], tuple[Objective, LoopSettings]]
     "attributes": _attributes,  # phase I
     "flow": _flow,
     "ifadit": _phase_two,  # phase II
-    "critic": _critic,
-    "critic-again": _critic_again,
     "autoencoder": _autoencoder,
     "diffusion": _diffusion,
     "sharpener": _sharpener,
@@ -532,8 +476,7 @@ PACES = {
     "inpainter": ((8, 12_500), (64, 60_000)),
     "inpainter-fine": ((8, 75_000), (32, 60_000)),
 }
-ON_ONE_THREAD = {"flow", "ethnicity"}  # so that files do not depend on the number of threads
-FITTED = {CENSUS: _fit_latent_attributes, ETHNICITY: _fit_ethnicity, PORTRAITS: _draw_portraits}  # without steps
-FACES_PER_REFINED = 10  # drawn faces per refined one; refining takes half a minute
+ON_ONE_THREAD = {"flow"}  # so that files do not depend on the number of threads
+FITTED = {CENSUS: _fit_latent_attributes, PORTRAITS: _draw_portraits}  # without steps
 READER_STEPS = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # first steps, with losses through the reader
 RETENTION_STEPS = {"dbaf": 1_200, "hford": 1_200}  # the step at which training of the maps alone ends

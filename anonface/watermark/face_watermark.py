@@ -69,7 +69,7 @@ class CodeWatermark:
     """The watermark of faces whose hidden identity code must be written; see ``backends.parts.FaceWatermark``.
 
     Args:
-        width: of a code of :class:`~anonface.backends.ifadit.identity.FlowIdentity`; another identity's codes have
+        width: of a code of :class:`~anonface.backends.flow_identity.FlowIdentity`; another identity's codes have
             another spread, and need a watermark of their own.
         residual_size: numbers of a latent residual, 0 for none, at most MOST_RESIDUAL. Their root mean square is
             written from 0.26 to 0.96; others come back as the nearest of these.

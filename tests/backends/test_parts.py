@@ -11,8 +11,8 @@ from PIL import Image
 
 from anonface import weights
 from anonface.backends import registry
+from anonface.backends.flow_identity import FlowIdentity
 from anonface.backends.generator import load_mapping
-from anonface.backends.ifadit.identity import FlowIdentity
 from anonface.backends.recoverable import RecoverableBackend
 from anonface.crypto.keys import CONSISTENT_SALT, Key
 from anonface.errors import ContainerError

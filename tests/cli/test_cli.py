@@ -417,8 +417,6 @@ def broken():
         ("a.png", ["--box", "1,2,0,4"], 2, "X,Y,W,H"),
         ("a.png", ["--box", "1,inf,4,4"], 2, "X,Y,W,H"),
         ("a.png", ["--jpeg-quality", "80"], 2, "JPEG"),
-        ("a.png", ["--quality", "80"], 2, "fast"),
-        ("a.png", ["--quality", "fast", "--refine", "3"], 2, "one of the two"),
         ("a.png", ["-o", "a.gif"], 2, ".png"),
         ("a.png", ["-o", "b.png", "--format", "webp"], 2, "contradicts"),
         ("a.png", ["--overwrite", "--skip-existing"], 2, "exclude"),
@@ -1093,8 +1091,8 @@ RESUMED = ("anonymize", "album", "-o", "out")
         ((), ("--consistent",), "had --consistent off, not on"),
         (("--seal", "none"), ("--seal", "face"), "had --seal none, not face"),
         (("--seal", "none"), (), "had --seal none, not unset"),
-        ((), ("--stateless", "--refine", "3"), "had --refine unset, not 3; --stateless off, not on"),
-        ((), ("--backend", "diffusion"), "had --backend ifadit, not diffusion"),
+        ((), ("--stateless", "--batch-size", "3"), "had --stateless off, not on"),
+        ((), ("--backend", "diffusion"), "had --backend inpaint, not diffusion"),
         (("--free", "sex"), ("--free", "sex,age"), "had --free sex, not sex,age"),
         ((), ("-r", "--faces", "largest"), "had --faces all, not largest; --recursive off, not on"),
         ((), ("--key-file", "other.key"), "had another key"),
@@ -1806,14 +1804,6 @@ def test_what_is_kept_is_the_other_way_to_say_what_is_let_go(anonface, key, monk
     assert code == 2 and "--keep and --free set the same thing" in err
     code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--keep", "hair,sex", "--overwrite")
     assert code == 2 and "cannot keep hair" in err and "sex, age, tone" in err and len(said) == 5
-
-
-@pytest.mark.parametrize("command", ["anonymize", "recover", "compare", "evaluate", "audit"])
-def test_help_names_the_default_of_refine(anonface, command):
-    from anonface.backends.ifadit.backend import IFADITSettings
-
-    text = " ".join(anonface(command, "--help")[1].split())
-    assert re.search(rf"--refine N Optimization steps per face.*?default: .*?\b{IFADITSettings.refine}\]", text)
 
 
 def test_keygen_and_inspect_load_no_network_library(key):

@@ -12,13 +12,12 @@ from anonface.faces import align
 from anonface.models.identity import KEPT
 from anonface.pipeline import Engine
 
+pytestmark = pytest.mark.usefixtures("unsearched")
+
 
 @pytest.fixture(scope="module")
 def engine():
-    return Engine(device="cpu", refine=3)
-
-
-pytestmark = pytest.mark.usefixtures("unsearched")
+    return Engine(device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +51,13 @@ def test_a_key_leads_a_code_there_and_back_as_the_backend_does(engine, means, ph
         engine.backend.renderer, "latents", lambda face, code: [rendered.append(code), latents(face, code)][1]
     )
     face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1
-    engine.backend.recover(face, torch.ones(1, 1, 256, 256), [key.face(CONSISTENT_SALT, "ifadit", 0)])
+    engine.backend.recover(face, torch.ones(1, 1, 256, 256), [key.face(CONSISTENT_SALT, "inpaint", 0)])
     meant = rendered[0][0, KEPT:].double().numpy()
     assert means.lead(crop, key) @ meant / np.linalg.norm(meant) == pytest.approx(1, abs=1e-6)
     keys = (key, key.flipped([7]))
     identity = engine.backend.identity
     code = identity.embed(face)
-    hidden = [identity.hide(code, each.face(CONSISTENT_SALT, "ifadit", 0))[0, KEPT:].numpy() for each in keys]
+    hidden = [identity.hide(code, each.face(CONSISTENT_SALT, "inpaint", 0))[0, KEPT:].numpy() for each in keys]
     for expected, found in zip(hidden, means.meant(crop, keys), strict=True):
         assert found @ expected / np.linalg.norm(expected) == pytest.approx(1, abs=1e-6)
     near = means.lead(crop, key.flipped([7]))
@@ -70,15 +69,11 @@ def test_strangers_differ_in_the_face_alone(engine, means, photo, monkeypatch):
     flow = engine.backend.identity.flow
     first, second, again = (means.stranger(photo, number) for number in (0, 1, 0))
     assert (first == again).all() and (first != second).any() and (first != photo).any()
-    assert engine.backend.identity.flow is flow and engine.backend.settings.refine == 3
+    assert engine.backend.identity.flow is flow
     edge = np.s_[:20, :20]
     assert (first[edge] == photo[edge]).all()
     codes = [means.encode(crop_of(engine, version)) for version in (photo, first, second)]
     assert np.linalg.norm(codes[0] - codes[1]) > 0.7 and np.linalg.norm(codes[1] - codes[2]) > 0.7
-
-
-def test_quick_anonymization_does_not_refine(engine, means):
-    assert means.quick.backend.settings.refine == 0 and engine.backend.settings.refine == 3
 
 
 def test_other_backends_leave_attackers_the_encoder(engine, photo, monkeypatch, means):

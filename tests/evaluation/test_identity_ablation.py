@@ -12,7 +12,7 @@ from anonface.pipeline import Engine
 @pytest.fixture(scope="module")
 def engine():
     torch.manual_seed(0)
-    return Engine(device="cpu", refine=0)
+    return Engine(device="cpu")
 
 
 pytestmark = pytest.mark.usefixtures("unsearched")

@@ -8,19 +8,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends.base import Parameter, Settings
+from anonface.backends.base import Settings
+from anonface.backends.flow_backend import FlowBackend
+from anonface.backends.flow_identity import FILES as IDENTITY_FILES
+from anonface.backends.flow_identity import FlowIdentity
 from anonface.backends.generator import GENERATOR_FILES, load_generator, load_mapping
-from anonface.backends.ifadit.identity import FILES as IDENTITY_FILES
-from anonface.backends.ifadit.identity import FlowIdentity, freed
 from anonface.backends.inpaint.renderer import InpaintingRenderer
-from anonface.backends.recoverable import RecoverableBackend
-from anonface.errors import UsageError, WeightsError
+from anonface.errors import WeightsError
 from anonface.models.inpainter import DRAWING, Inpainter, params_of
 from anonface.watermark.face_watermark import CodeWatermark
 
@@ -28,7 +27,7 @@ FILE, NETWORK = "inpainter.safetensors", "inpainter"
 FILES = (*GENERATOR_FILES, "identity", *IDENTITY_FILES, "landmarks")
 
 
-class Inpaint(RecoverableBackend):
+class Inpaint(FlowBackend):
     """The backend; see ``base.Backend`` for the contract.
 
     Args:
@@ -36,7 +35,6 @@ class Inpaint(RecoverableBackend):
         fingerprint: of its weights; part of the record's digest.
     """
 
-    identity: FlowIdentity
     renderer: InpaintingRenderer
 
     def __init__(self, inpainter: Inpainter, fingerprint: str, device: torch.device | str = "cpu") -> None:
@@ -56,30 +54,20 @@ class Inpaint(RecoverableBackend):
             UsageError: there is another setting.
             WeightsError: the folder that is named, or the package, holds no fitting network.
         """
-        _check_names(settings, "free", "model")
         file = Path(str(settings["model"])) / FILE if "model" in settings else weights.path(NETWORK)
         if not file.is_file():
             raise WeightsError(f"there is no {file}", "`anonface train inpainter` makes one")
         inpainter = steered(weights.load_checkpoint(file), str(file))
         backend = cls(inpainter, hashlib.sha256(file.read_bytes()).hexdigest(), device)
-        return backend.under({name: value for name, value in settings.items() if name == "free"})
+        backend.set({name: value for name, value in settings.items() if name != "model"})
+        return backend
 
-    def parameters(self) -> dict[str, Parameter]:
-        return {"free": self.identity.free} if self.identity.free else {}
-
-    def under(self, settings: Settings) -> Self:
-        _check_names(settings, "free")
-        other, free = self._copy(), freed(settings)
-        other.identity, other.renderer = self.identity.under(free), self.renderer.under(free)
-        return other
+    def set(self, settings: Settings) -> None:
+        super().set(settings)
+        self.renderer = self.renderer.under(self.identity.free)
 
     def _digest(self, version: str) -> bytes:
         return super()._digest(f"{self.fingerprint} {version}")
-
-
-def _check_names(settings: Settings, *known: str) -> None:
-    if unknown := sorted(set(settings) - set(known)):
-        raise UsageError(f"backend inpaint has no setting {unknown[0]!r}", f"known: {', '.join(known)}")
 
 
 def steered(tensors: Mapping[str, Tensor], source: str) -> Inpainter:

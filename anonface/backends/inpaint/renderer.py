@@ -16,8 +16,8 @@ from torch import Tensor
 from anonface import weights
 from anonface.backends.base import Margin
 from anonface.backends.generator import load_generator
-from anonface.backends.ifadit.target_identity import TargetParams, likeliest_styles
 from anonface.backends.parts import Finished
+from anonface.backends.target_identity import TargetParams, likeliest_styles
 from anonface.crypto.keys import FaceKey
 from anonface.faces.analysis import FaceAnalysis, load_analysis_networks, mesh_in_crop
 from anonface.faces.augmentation import shrink
@@ -29,7 +29,7 @@ from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 
 LOOKED_AT = 256  # px at which the photo is analysed and target identities are drawn
-TARGET = TargetParams(styles=4096, likely=256, tried=1)
+TARGET = TargetParams()
 
 
 class InpaintingRenderer:

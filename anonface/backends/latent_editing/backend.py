@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -25,17 +25,15 @@ from anonface import weights
 from anonface.backends.base import UNSETTABLE, Margin, Settings
 from anonface.backends.cpu import keep_large_buffers
 from anonface.backends.generator import FINEST_HEAD, draft_renderer, load_generator, load_mapping
-from anonface.backends.ifadit.latent_residual import COORDINATES, ResidualParams, find_residual, with_residual
-from anonface.backends.ifadit.refinement import ANONYMIZE, ChoiceParams, Draft, Scene
-from anonface.backends.ifadit.target_identity import SEVERAL, likeliest_styles
+from anonface.backends.latent_editing.latent_residual import COORDINATES, ResidualParams, find_residual, with_residual
 from anonface.backends.memory import Memory
 from anonface.backends.official import published
+from anonface.backends.target_identity import TargetParams, likeliest_styles
 from anonface.crypto.keys import FaceKey, fresh_nonce
 from anonface.errors import UsageError, WeightsError
 from anonface.faces.analysis import AnalysisNetworks, FaceAnalysis, load_analysis_networks
 from anonface.faces.augmentation import shrink
 from anonface.faces.colour_transfer import match_tones
-from anonface.faces.occlusion import place_render
 from anonface.models.dbaf import DBAF
 from anonface.models.hford import HFORD
 from anonface.models.identity import KEPT, IdentityEncoder
@@ -43,7 +41,6 @@ from anonface.models.inversion import Features, InversionEncoder
 from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.latent_editing import CODES, LEVELS, FaceEditor, LatentEditor
 from anonface.models.mobile_stylegan import Window
-from anonface.models.realism_critic import RealismCritic
 from anonface.watermark import channel, nonce, pixel_residual
 from anonface.watermark.payload import LEGIBLE, Check, Payload, PayloadFormat, open_first_channel
 
@@ -52,34 +49,11 @@ SIDE = 256  # px at which the networks look
 EDGE = 2  # px beyond a mask that are drawn as well: the photo's grid is another
 STEPS, RATE = 5, 0.3  # of a latent residual
 IDENTITY = 0.5  # weight of identity in it: so few steps leave open what shows, rather than who
-MOVED = 0.027  # amount of the shape warp: no refinement towards the photo's landmarks follows
 # Of each code the first 16 coordinates go into the first channel, the next 16 into the second.
 RESIDUALS = PayloadFormat("compensation", 0.5, 0.35), PayloadFormat("finer compensation", 0.4, 0.35, recorded=True)
 NUMBERS = CODES * COORDINATES // 2  # numbers in each
 EXCHANGED, EXCHANGE_SHARE = slice(2, 12), 0.3  # codes whose features are exchanged further, and how far
-CANDIDATES = replace(SEVERAL, styles=8192, likely=1024, tried=6)  # a refined face has time for more
-# With so few candidates realism would decide alone, in favour of the original: no refinement follows.
-AMONG_FEW = ChoiceParams(
-    natural=12.0,
-    conditions=300.0,
-    landmarks=2500.0,
-    expression=1200.0,
-    face=250.0,
-    glasses=5000.0,
-    fringe=2000.0,
-    near=4000.0,
-    far=0.08,
-    unlike=100.0,
-    near_embedding=600.0,
-    unlike_embedding=600.0,
-    sex=20.0,
-    age=60.0,
-    ethnicity=25.0,
-)
-# DBAF's editor makes two keys' identities more alike, so distinctiveness counts for more.
-CHOICES = {"dbaf": replace(AMONG_FEW, unlike=250.0, unlike_embedding=1500.0), "hford": AMONG_FEW}
-# Nothing is refined: these only weigh how a candidate fits.
-FITTING = replace(ANONYMIZE, landmarks=300.0, expression=240.0, gaze=20.0)
+TARGET = TargetParams(styles=8192, likely=1024)
 ENCODER = "inversion"  # the encoder's file and training run; one for both
 
 
@@ -88,7 +62,7 @@ class _ResidualNetworks:
     """Frozen networks for the latent residual."""
 
     networks: FaceEditor
-    draft: Draft
+    draft: Callable[[Tensor, int, Window], Tensor]
     encoder: IdentityEncoder
 
     def draw(self, u: Tensor, side: int, window: Window) -> Tensor:
@@ -98,11 +72,10 @@ class _ResidualNetworks:
 
 @dataclass(frozen=True)
 class TargetNetworks:
-    """The networks that choose a target identity: face analysis, attribute regression and realism."""
+    """The networks that choose a target identity: face analysis and attribute regression."""
 
     analysis: AnalysisNetworks
     regressor: LatentAttributes
-    critic: RealismCritic
 
 
 class LatentEditingBackend(published.WithoutSettings):
@@ -173,14 +146,11 @@ class LatentEditingBackend(published.WithoutSettings):
         files = _files(name, str(settings.get("model", "")))
         for part, file in zip((encoder, editor), files, strict=True):
             weights.fit(part, weights.load_checkpoint(file), source=str(file))
-        regressor, critic = LatentAttributes(), RealismCritic()
-        for module, called in ((regressor, "census"), (critic, "critic")):
-            weights.load(module, called)
-            module.requires_grad_(False).eval().to(device)
+        regressor = LatentAttributes()
+        weights.load(regressor, "census")
+        regressor.requires_grad_(False).eval().to(device)
         networks, analysis = FaceEditor(encoder, editor, load_generator()), load_analysis_networks(device)
-        return cls(
-            name, networks, load_mapping(), analysis.encoder, device, TargetNetworks(analysis, regressor, critic)
-        )
+        return cls(name, networks, load_mapping(), analysis.encoder, device, TargetNetworks(analysis, regressor))
 
     def anonymize(self, faces: Tensor, masks: Tensor, keys: Sequence[FaceKey]) -> Tensor:
         """Faces [B, 3, R, R] in [-1, 1] -> synthetic faces in the faces' own light; not yet composited.
@@ -196,31 +166,18 @@ class LatentEditingBackend(published.WithoutSettings):
         self._messages.keep(face, key, ())  # a new face gets a new message
         if self.targeting is None:
             return self._drawn(self.networks.anonymize(codes, self._vectors(key)), features, image, cover)
-        analysis = FaceAnalysis(shrink(image, SIDE), self.targeting.analysis)
-        hidden = self._chosen(self.targeting, codes, features, analysis, cover, key)
-        return place_render(self._render(hidden, features, cover), image, cover, analysis, key, MOVED)
+        return self._drawn(self._chosen(self.targeting, codes, image, key), features, image, cover)
 
-    def _chosen(
-        self,
-        targeting: TargetNetworks,
-        codes: Tensor,
-        features: Features,
-        analysis: FaceAnalysis,
-        mask: Tensor,
-        key: FaceKey,
-    ) -> Tensor:
-        """Codes of the target identity: of the key's candidates, the one that fits the photo best."""
-        networks, cover, seen = self.networks, shrink(mask, SIDE), analysis.code
+    def _chosen(self, targeting: TargetNetworks, codes: Tensor, image: Tensor, key: FaceKey) -> Tensor:
+        """Codes of the key's target identity."""
+        analysis = FaceAnalysis(shrink(image, SIDE), targeting.analysis)
+        seen = analysis.code
         kept = F.pad(seen[:, :KEPT], (0, seen.shape[1] - KEPT))
         own = torch.from_numpy(key.normal("person", seen.shape[1] - KEPT)).to(seen)
         share = (1 - kept.square().sum()).clamp_min(0).sqrt()
         person = kept + share * F.pad(F.normalize(own, dim=0)[None], (KEPT, 0))
-        likely = likeliest_styles(person, analysis, targeting.regressor, self.mapping, CANDIDATES)
-        edits = self._exchanged(targeting.regressor, codes, likely)
-        scene = Scene(analysis, cover, self._drafting(features, cover), FITTING, targeting.critic)
-        candidates = networks.encoder.to_latents(edits).split(1)
-        first = scene.rank(candidates, (), kept, networks.encoder, CHOICES[self.name])[0]
-        return edits[first : first + 1]
+        likely = likeliest_styles(person, analysis, targeting.regressor, self.mapping, TARGET)
+        return self._exchanged(targeting.regressor, codes, likely)
 
     def _exchanged(self, regressor: LatentAttributes, codes: Tensor, styles: Tensor) -> Tensor:
         """Edits [n, 14, 512] of codes [1, 14, 512] by candidates of styles [n, 512], with more of their features and
@@ -276,10 +233,6 @@ class LatentEditingBackend(published.WithoutSettings):
         self._checks.keep(face, key, Check(opening.nonce, fits, decoded[1].record if decoded[1] else None))
         base, features = self._recovered_codes(image, key)
         codes, cover = self._with_residuals(base, decoded), mask.to(self.device)
-        if self.targeting and fits is False:
-            analysis = FaceAnalysis(shrink(image, SIDE), self.targeting.analysis)
-            with torch.no_grad():  # another key
-                return place_render(self._render(codes, features, cover), image, cover, analysis, None)
         picture = self._drawn(codes, features, image, cover)
         missing = pixel_residual.decode(rest, face.shape[-1], grey, opening.key)
         if missing is not None:
@@ -325,7 +278,7 @@ class LatentEditingBackend(published.WithoutSettings):
         seen = window and window.larger(size // side)
         return shrink(self.networks.render(codes, features, size, mask, seen), side)
 
-    def _drafting(self, features: Features, mask: Tensor) -> Draft:
+    def _drafting(self, features: Features, mask: Tensor) -> Callable[[Tensor, int, Window], Tensor]:
         """Latents, a side and a window -> a sketch of their face, with the features that are kept around the mask."""
         with torch.no_grad():
             details = self.networks.editor.details(features, mask)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anonface import weights
-from anonface.backends.generator import FINEST_HEAD, load_mapping
-from anonface.backends.ifadit.backend import IFADIT
-from anonface.backends.ifadit.renderer import GeneratorRenderer
+from anonface.backends.flow_backend import FlowBackend
+from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping
 from anonface.backends.latent_editing import backend as latent_editing
 from anonface.backends.latent_editing.backend import LatentEditingBackend
 from anonface.crypto.keys import CONSISTENT_SALT, Key
@@ -33,6 +32,7 @@ from anonface.watermark.payload import LEGIBLE, open_first_channel
 Pixels = NDArray[np.uint8]
 Code = NDArray[np.float64]
 
+SIDE = 256  # px of strangers' faces
 FACES_SEED = 30_000_001  # training and evaluation draw from others
 
 
@@ -70,7 +70,7 @@ def of(engine: NetworkEngine) -> Model:
         WeightsError: the identity encoder's weights cannot be had.
     """
     backend = engine.backend
-    if not isinstance(backend, IFADIT):
+    if not isinstance(backend, FlowBackend):
         encoder = IdentityEncoder()
         weights.load(encoder, "identity")
         plain = Model(functools.partial(_encode, encoder.requires_grad_(False).eval().to(engine.device)), engine)
@@ -81,12 +81,12 @@ def of(engine: NetworkEngine) -> Model:
     reading = Reading(backend, RESIDUAL.name)
     return Model(
         encode=functools.partial(_encode, backend.identity.encoder),
-        quick=_with(engine, backend.under({"refine": 0})),
+        quick=engine,
         meant=Meant(backend),
         lead=functools.partial(_lead, backend),
         stranger=Strangers(engine),
         mute=without_identity(engine),
-        said=reading.said if backend.settings.refine else None,
+        said=reading.said,
         payload=reading.payload,
         block=backend.identity.flow.params.mix,
     )
@@ -96,7 +96,7 @@ def of(engine: NetworkEngine) -> Model:
 class Reading:
     """What anybody, or a key's holder, reads of a finished face's second channel, whose message has that label."""
 
-    backend: IFADIT | LatentEditingBackend
+    backend: FlowBackend | LatentEditingBackend
     label: str
 
     def said(self, crop: Pixels) -> Code | None:
@@ -113,10 +113,11 @@ class Strangers:
     """Photos with faces of nobody in them, which keep what the anonymizer keeps: pose, light, apparent sex and age."""
 
     def __init__(self, engine: NetworkEngine) -> None:
-        assert isinstance(engine.backend, IFADIT)
-        backend = engine.backend.under({"refine": 0})
+        assert isinstance(engine.backend, FlowBackend)
+        backend = engine.backend.under({})
         self._flow = backend.identity.flow = _Replaced(backend.identity.flow.params)
-        self._engine, self._networks = _with(engine, backend), backend.renderer.networks
+        self._engine, self._encoder = _with(engine, backend), backend.identity.encoder
+        self._generator = load_generator(backend.device)
         self._mapping = load_mapping(backend.device)
         self._codes: dict[int, Tensor] = {}
 
@@ -131,14 +132,14 @@ class Strangers:
         """The code of a face that the generator draws of random style."""
         z = torch.randn(1, 512, generator=torch.Generator().manual_seed(FACES_SEED + number))
         w = self._mapping(z.to(next(self._mapping.parameters()).device))
-        face = shrink(self._networks.generator.synthesize(w[:, None], FINEST_HEAD), GeneratorRenderer.resolution)
-        return self._networks.encoder(face).cpu().double()
+        face = shrink(self._generator.synthesize(w[:, None], FINEST_HEAD), SIDE)
+        return self._encoder(face).cpu().double()
 
 
 class Meant:
     """What keys make of a person, as codes."""
 
-    def __init__(self, backend: IFADIT) -> None:
+    def __init__(self, backend: FlowBackend) -> None:
         self._backend = backend
         self._derived: dict[tuple[Key, ...], FlowKey] = {}  # deriving a key costs more than using it
 
@@ -160,7 +161,7 @@ class _Replaced(SecureIdentityFlow):
         return self._join(z[:, : self.params.kept], self.stranger[:, self.params.kept :])
 
 
-def _with(engine: NetworkEngine, backend: IFADIT) -> NetworkEngine:
+def _with(engine: NetworkEngine, backend: FlowBackend) -> NetworkEngine:
     other = copy.copy(engine)
     other.backend = backend
     return other
@@ -172,7 +173,7 @@ def _encode(encoder: IdentityEncoder, crop: Pixels) -> Code:
 
 
 @torch.inference_mode()
-def _lead(backend: IFADIT, crop: Pixels, key: Key) -> Code:
+def _lead(backend: FlowBackend, crop: Pixels, key: Key) -> Code:
     return _hidden_part(backend.recovered_code(_face(crop), key.face(CONSISTENT_SALT, backend.name, 0)))
 
 

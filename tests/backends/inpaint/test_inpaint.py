@@ -95,8 +95,6 @@ def test_weights_come_from_a_named_folder(backend, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "params_of", lambda tensors: SMALL)
     with pytest.raises(WeightsError, match="there is no"):
         build("inpaint", torch.device("cpu"), {"model": str(tmp_path)})
-    with pytest.raises(UsageError, match="no setting"):
-        build("inpaint", torch.device("cpu"), {"refine": 3})
     state = {name: value.half() for name, value in backend.renderer.inpainter.steering().items()}
     save_file({name: state[name] for name in list(state)[1:]}, str(tmp_path / FILE))
     with pytest.raises(WeightsError, match="missing"):

@@ -14,14 +14,12 @@ from tiny_editing import cell_faces, lossless
 from anonface import weights
 from anonface.backends import registry
 from anonface.backends.generator import load_mapping
-from anonface.backends.ifadit.refinement import Scene
-from anonface.backends.latent_editing.backend import CANDIDATES, EDITORS, ENCODER, key_vectors
+from anonface.backends.latent_editing.backend import EDITORS, ENCODER, key_vectors
 from anonface.backends.registry import build
 from anonface.crypto.keys import FaceKey, Key
 from anonface.errors import UsageError, WeightsError
 from anonface.faces import align
 from anonface.faces.colour_transfer import match_tones
-from anonface.faces.shape_warp import WAYS
 from anonface.models.inversion import InversionEncoder
 from anonface.models.latent_editing import LEVELS
 from anonface.pipeline import Engine
@@ -122,43 +120,6 @@ def test_the_shipped_networks_make_somebody_else_and_lead_back(name: str) -> Non
     assert float(own @ again) > 0.75 > 0.55 > float(own @ new)
     second = _identity(engine, engine.anonymize(photo, Key(bytes([1]) * 32), consistent=True).pixels, box)
     assert float(new @ second) < 0.65
-
-
-def test_a_key_stands_for_several_people_of_whom_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, tried = build("hford", CPU), []
-
-    def rank(scene: Scene, candidates: list[torch.Tensor], *rest: object) -> list[int]:
-        tried.append(torch.cat(candidates))
-        return [len(tried) % 2]
-
-    monkeypatch.setattr(Scene, "rank", rank)
-    z = torch.randn(1, 512, generator=torch.Generator().manual_seed(4))
-    with torch.inference_mode():
-        face = backend.networks.generator.synthesize(backend.mapping(z)[:, None], 256).clamp(-1, 1).clone()
-    mask = torch.zeros(1, 1, 256, 256)
-    mask[:, :, 90:210, 70:186] = 1
-    second, first = (backend.anonymize(face, mask, [face_key("hford")]) for _ in range(2))
-    assert torch.equal(*tried) and not torch.allclose(first, second, atol=0.05)
-    backend.anonymize(face, mask, [face_key("hford", 2)])
-    everybody = torch.cat(tried[1:])[:, 4]
-    assert len(everybody) == 2 * CANDIDATES.tried
-    assert float((torch.cdist(everybody, everybody) + 1e3 * torch.eye(len(everybody))).min()) > 0.1
-
-
-@pytest.mark.slow
-def test_the_key_shapes_a_new_face(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, key, message = build("hford", CPU), face_key("hford"), []
-    z = torch.randn(1, 512, generator=torch.Generator().manual_seed(4))
-    with torch.inference_mode():
-        face = backend.networks.generator.synthesize(backend.mapping(z)[:, None], 256).clamp(-1, 1).clone()
-    mask = torch.zeros(1, 1, 256, 256)
-    mask[:, :, 90:210, 70:186] = 1
-    bent = backend.anonymize(face, mask, [key])
-    still = lambda key, code: message.append(key) or [0.0] * len(WAYS)  # noqa: E731
-    monkeypatch.setattr("anonface.faces.occlusion.keyed_amounts", still)
-    plain = backend.anonymize(face, mask, [key])
-    assert message == [key]
-    assert 0.005 < float(((bent - plain) * mask).abs().mean() / mask.mean()) < 0.2
 
 
 def test_what_lies_beyond_the_mask_is_not_drawn_and_what_is_seen_is_the_same() -> None:

@@ -1,7 +1,7 @@
-"""A recognizer beside the identity encoder: ArcFace, trained on other people.
+"""A recognizer beside the identity encoder in losses: ArcFace, trained on other people.
 
 The key transforms the encoder's codes, and both of its trunks are small. A face that is far from the original in these
-codes may still be near it to other recognizers. So new faces are compared by ArcFace too. Recovery does not need it.
+codes may still be near it to other recognizers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anonface import weights
 from anonface.faces import align
+from anonface.models.graph import Graph
 
 SIDE = 112  # px of its input
 FINE = 2  # samples a pixel along each axis, against aliasing
@@ -43,3 +45,8 @@ def frames(mesh: Tensor) -> Tensor:
     turned = [align.similarity(2 * points - 1, 2 * align.ARCFACE_POINTS / SIDE - 1) for points in five]
     back = torch.stack([torch.from_numpy(align.inverted(matrix)) for matrix in turned])
     return back.to(mesh)
+
+
+def load_recognizer() -> Recognizer:
+    """ArcFace, frozen. Raises WeightsError: its file is missing or wrong."""
+    return Recognizer(Graph(weights.graph("arcface-mobile"))).requires_grad_(False).eval()

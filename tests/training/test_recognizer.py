@@ -12,8 +12,8 @@ from anonface import weights
 from anonface.evaluation import embedders
 from anonface.faces import align
 from anonface.faces.detect import build_detector
-from anonface.faces.recognizer import Recognizer, frames
 from anonface.models.graph import Graph
+from anonface.training.recognizer import Recognizer, frames
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
