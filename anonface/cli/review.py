@@ -172,7 +172,7 @@ def _checker(detector: str, numbered: bool) -> tuple[Checker, list[str]]:
     """
     from anonface.errors import WeightsError
     from anonface.faces.detect import build_detector
-    from anonface.review.checks import LIMITS, Checker
+    from anonface.review.checks import LIMIT, RECOGNIZER, Checker
 
     try:
         finder = build_detector(detector)
@@ -181,34 +181,26 @@ def _checker(detector: str, numbered: bool) -> tuple[Checker, list[str]]:
             raise
         return Checker(None, None), ["Left out: both checks, for want of the detector's weights."]
     judge = _recognizer()
-    first = next(iter(LIMITS))
     if judge is None:
-        say(f"anonface: note: without the weights {first}, faces are not compared with the originals")
-        left_out = (
-            f"Left out: the comparison with the originals, for want of weights (`anonface weights pull {first}`)."
-        )
-        return Checker(finder, None), [left_out]
-    checker = Checker(finder, judge)
-    said = f"Recognizer: {judge.name}. Below a distance of {checker.limit:.2f} two faces count as one person."
-    if judge.seen_by_loss:
-        said += f" ifadit uses it too: `anonface weights pull {first}` gives an independent one."
-    return checker, [said]
+        say(f"anonface: note: without the weights {RECOGNIZER}, faces are not compared with the originals")
+        pull = f"`anonface weights pull {RECOGNIZER}`"
+        return Checker(finder, None), [f"Left out: the comparison with the originals, for want of weights ({pull})."]
+    said = f"Recognizer: {judge.name}. Below a distance of {LIMIT:.2f} two faces count as one person."
+    return Checker(finder, judge), [said]
 
 
 def _recognizer() -> Embedder | None:
-    """The first recognizer whose weights can be had."""
+    """The recognizer, if its weights can be had."""
     from anonface import weights
-    from anonface.review.checks import LIMITS, recognizer
+    from anonface.review.checks import RECOGNIZER, recognizer
 
-    for name in LIMITS:
-        try:
-            if weights.status([name])[0].state == "missing":
-                with download_progress() as progress:
-                    weights.pull([name], progress)
-            return recognizer(name)
-        except AnonfaceError:
-            continue
-    return None
+    try:
+        if weights.status([RECOGNIZER])[0].state == "missing":
+            with download_progress() as progress:
+                weights.pull([RECOGNIZER], progress)
+        return recognizer()
+    except AnonfaceError:
+        return None
 
 
 def _reviewed(pair: Pair, checker: Checker, max_pixels: int) -> tuple[Reviewed, AnonfaceError | None]:

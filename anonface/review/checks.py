@@ -24,9 +24,8 @@ Finding = Literal["not found again", "still matched", "still seen", "covered", "
 FINDINGS: tuple[Finding, ...] = get_args(Finding)
 """What was found out about a face, in the order in which a person looks; the last is one that was to be left."""
 
-LIMITS = {"sface": 1.128, "arcface-mobile": 1.24}
-"""Recognizers, the first that can be had is used; below the distance of unit embeddings two faces count as one person.
-SFace's limit is OpenCV's own. ArcFace's was chosen to match as few pairs of different people: 0.1 to 0.2 % of 4,171."""
+RECOGNIZER, LIMIT = "sface", 1.128
+"""The recognizer, and the distance of unit embeddings below which two faces count as one person: OpenCV's own."""
 SMALL = 48  # px: width of a face's box, below which a synthetic face shows little of its faults
 AROUND = 1.0  # of a face's longer side on every side of it: where it is looked for again
 LOOKED_AT = 96  # px, to which a larger face is scaled down before it is looked for
@@ -68,11 +67,6 @@ class Checker:
     def __init__(self, detector: Detector | None, recognizer: Embedder | None) -> None:
         self.detector, self.recognizer = detector, recognizer
 
-    @property
-    def limit(self) -> float:
-        """The recognizer's distance below which two faces count as one person."""
-        return LIMITS[self.recognizer.name] if self.recognizer else 0.0
-
     def check(self, before: Pixels, after: Pixels, faces: Sequence[FaceReport]) -> list[Checked]:
         """Check the faces of one photo.
 
@@ -92,7 +86,7 @@ class Checker:
         distance: float | None = None
         if self.detector and again is None:
             findings.append("not found again")
-        elif again and (distance := self._distance(before, after, face, again)) is not None and distance < self.limit:
+        elif again and (distance := self._distance(before, after, face, again)) is not None and distance < LIMIT:
             findings.append("still matched")
         if max(face.box[2:]) < SMALL:
             findings.append("small")
@@ -112,14 +106,14 @@ class Checker:
         return self.recognizer.embed(align.crop(pixels, quad, CROP), points)
 
 
-def recognizer(name: str) -> Embedder:
-    """One of the recognizers of LIMITS.
+def recognizer() -> Embedder:
+    """RECOGNIZER.
 
     Raises:
         WeightsError: its weights cannot be had.
         UsageError: OpenCV cannot read them.
     """
-    return EMBEDDERS[name]()
+    return EMBEDDERS[RECOGNIZER]()
 
 
 def seen_near(pixels: Pixels, box: Box, detector: Detector) -> Face | None:

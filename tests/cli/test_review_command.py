@@ -170,20 +170,18 @@ def test_without_the_detector_s_weights_a_report_is_enough(anonface, key, monkey
     assert not Path("other.html").exists()
 
 
-def test_a_recognizer_that_cannot_be_had_is_replaced_or_left_out(monkeypatch):
+def test_a_recognizer_that_cannot_be_had_is_left_out(monkeypatch):
     monkeypatch.undo()
-    asked = []
 
-    def fails(name):
-        asked.append(name)
+    def fails():
         raise WeightsError("missing")
 
     monkeypatch.setenv("ANONFACE_OFFLINE", "1")
     monkeypatch.setattr("anonface.review.checks.recognizer", fails)
     monkeypatch.setattr("anonface.weights.status", lambda names: [type("Status", (), {"state": "ready"})()])
-    assert review_command._recognizer() is None and asked == ["sface", "arcface-mobile"]
-    monkeypatch.setattr("anonface.review.checks.recognizer", lambda name: name if name != "sface" else fails(name))
-    assert review_command._recognizer() == "arcface-mobile"
+    assert review_command._recognizer() is None
+    monkeypatch.setattr("anonface.review.checks.recognizer", lambda: "sface")
+    assert review_command._recognizer() == "sface"
 
 
 def test_an_interrupt_leaves_no_page(anonface, key, monkeypatch):

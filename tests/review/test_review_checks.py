@@ -68,7 +68,7 @@ def test_a_face_that_is_gone_is_not_found_again(photo, box):
 
 
 def test_a_face_that_is_the_same_is_matched_and_another_is_not(photo, box, monkeypatch):
-    monkeypatch.setitem(checks.LIMITS, "sface", 0.3)
+    monkeypatch.setattr(checks, "LIMIT", 0.3)
     checker = Checker(build_detector(), Judge())
     (same,) = checker.check(photo, photo, [report(box)])
     assert same.findings == ("still matched",) and same.distance < 0.1
