@@ -29,7 +29,7 @@ from anonface.models.latent_attributes import LatentAttributes
 from anonface.models.mobile_stylegan import MappingNetwork, MobileStyleGAN
 
 LOOKED_AT = 256  # px at which the photo is analysed and target identities are drawn
-TARGET = TargetParams()
+TARGET = TargetParams(styles=1024, likely=64)
 
 
 class InpaintingRenderer:
