@@ -208,7 +208,7 @@ def test_recovery_runs_with_and_without_a_header(engine, photo, anonymized):
     stateless = engine.anonymize(photo, KEY, consistent=True)
     back, strange = (engine.recover(stateless.pixels, key) for key in (KEY, OTHER))
     assert back.faces[0].kind == strange.faces[0].kind == "synth"
-    assert back.notes == () and "--stateless under this key by backend 'ifadit'" in strange.notes[0]
+    assert back.notes == () and "--stateless under this key by backend 'inpaint'" in strange.notes[0]
 
 
 @pytest.mark.slow

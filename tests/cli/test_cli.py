@@ -65,7 +65,7 @@ def test_there_and_back(anonface, room):
 
     code, out, _ = anonface("inspect", "a.anon.png", "--json")
     assert code == 0
-    assert json.loads(out)["backend"] == "ifadit" and json.loads(out)["canvas"] == [40, 32]
+    assert json.loads(out)["backend"] == "inpaint" and json.loads(out)["canvas"] == [40, 32]
     assert anonface("inspect", "a.anon.png")[1].startswith("format")
 
     assert anonface("recover", "a.anon.png", "--key-file", "mine.key")[0] == 0
@@ -1383,7 +1383,7 @@ def test_exact_is_said_of_what_is_exact_alone(anonface, key, tier, output, exact
 
 def test_inspect_says_what_is_public_and_what_recovery_needs(anonface, key, monkeypatch):
     photo("a.png")
-    for tier, need in (("file", "the key file"), ("face", "every pixel"), ("none", "networks of backend ifadit")):
+    for tier, need in (("file", "the key file"), ("face", "every pixel"), ("none", "networks of backend inpaint")):
         assert anonface("anonymize", "a.png", "--key-file", key, "--seal", tier, "--overwrite")[0] == 0
         code, out, _ = anonface("inspect", "a.anon.png", "--json")
         facts = json.loads(out)
@@ -1676,7 +1676,7 @@ def test_compare(anonface, key):
 def test_compare_backends_beside_each_other(anonface, key):
     photo("a.png")
     code, _, err = anonface(
-        "compare", "a.png", "-o", "s.png", "--key-file", key, "--cell", "64", "--beside", "hford,dbaf,ifadit"
+        "compare", "a.png", "-o", "s.png", "--key-file", key, "--cell", "64", "--beside", "hford,dbaf,inpaint"
     )
     assert code == 0 and "s.png of 1 photo" in err and err.count("anonface: device") == 1
     assert 7 * 64 < pixels("s.png").shape[1] < 9 * 64  # the photo and two pictures of each of three

@@ -353,7 +353,7 @@ def test_from_the_command_line(anonface, monkeypatch, tmp_path):
     assert "deface-blur is left out: deface is not installed: pip install '.[peers]'" in err
     data = json.loads((tmp_path / "page.json").read_text("utf-8"))
     names = [row["name"] for row in data["rows"]]
-    assert names == ["ifadit", "ifadit --seal file", "ifadit --seal face", "pixelate"]
+    assert names == ["inpaint", "inpaint --seal file", "inpaint --seal face", "pixelate"]
     assert data["rows"][0]["about"]["weights"] == "ab" * 8 and data["rows"][0]["about"]["device"].startswith("fake")
     matched = next(
         rate for rate in data["rows"][3]["report"]["rates"] if rate["title"].startswith("anonymized: matched")
