@@ -88,7 +88,7 @@ def test_a_run_is_resumed(version, anonface, room):
     shutil.copy(folder / "sealed.anon.png", "out")
     journal = journal_path(Path("out"), {**command, "folder": str(room)})
     journal.write_text((folder / "run.journal").read_text().replace("{folder}", str(room)))
-    args = ("anonymize", "album", "-o", "out", "--quality", "fast", "--resume", "--json")
+    args = ("anonymize", "album", "-o", "out", "--backend", "ifadit", "--resume", "--json")
     code, out, err = anonface(*args, "--key-file", folder / "test.key")
     assert code == 0, err
     photos = json.loads(out)["photos"]

@@ -33,6 +33,7 @@ _WITHOUT_EFFECT = {
     ),
     *("offline", "as_json", "strict_keys", "key_file", "passphrase_file", "weak_passphrase", "no_face"),
     *("max_pixels", "annotations"),
+    *("quality", "refine"),  # options of earlier versions
 }
 
 
@@ -109,7 +110,7 @@ def _differences(terms: Terms, settings: dict[str, Any], secret: Secret | None, 
     found = []
     if secret and not _is_ours(terms, secret):
         found.append("another key")
-    for name in sorted({*settings, *terms.settings}):
+    for name in sorted({*settings, *terms.settings} - _WITHOUT_EFFECT):
         then, now = (_setting(values.get(name, defaults.get(name))) for values in (terms.settings, settings))
         if then != now:
             found.append(f"--{name.replace('_', '-')} {then}, not {now}")
