@@ -46,10 +46,12 @@ def test_a_code_says_nothing_of_what_is_kept_on_purpose(engine, means, photo):
 
 def test_a_key_leads_a_code_there_and_back_as_the_backend_does(engine, means, photo, monkeypatch):
     crop, key = crop_of(engine, photo), Key(bytes(32))
-    rendered, latents = [], engine.backend.renderer.latents
-    monkeypatch.setattr(
-        engine.backend.renderer, "latents", lambda face, code: [rendered.append(code), latents(face, code)][1]
-    )
+    rendered, renderer = [], engine.backend.renderer
+    for name in ("redraw", "wrong_key_face"):
+        draw = getattr(renderer, name)
+        monkeypatch.setattr(
+            renderer, name, lambda done, code, *rest, draw=draw: [rendered.append(code), draw(done, code, *rest)][1]
+        )
     face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1
     engine.backend.recover(face, torch.ones(1, 1, 256, 256), [key.face(CONSISTENT_SALT, "inpaint", 0)])
     meant = rendered[0][0, KEPT:].double().numpy()
