@@ -84,7 +84,7 @@ def teachers(networks):
     analysis = networks.analysis
     parser = FaceParser()
     weights.load(parser, "face-parser")
-    return InpainterTeachers(analysis.encoder, analysis.recognizer, analysis.landmarks, features, parser.eval())
+    return InpainterTeachers(analysis.encoder, networks.recognizer, analysis.landmarks, features, parser.eval())
 
 
 def test_training_starts_with_faces_of_the_generator_in_the_right_places(shards, networks, teachers):
