@@ -8,12 +8,27 @@ from dataclasses import replace
 import numpy as np
 
 from anonface.faces import align, matching
-from anonface.faces.detect import Box, Detector, Pixels
+from anonface.faces.detect import Box, Detector, Face, Pixels, box_iou
 from anonface.faces.locate import Located
-from anonface.faces.second_look import found_again
+from anonface.faces.second_look import LIKE_BOX
 from anonface.record.anf1 import FaceChecks, FaceReport
 
 SEEN_LATE = "seen when the finished photo was looked at"
+
+
+def seen_at(photo: Pixels, boxes: Sequence[Box], detector: Detector) -> list[Face | None]:
+    """The face that a detector sees at each place of a photo, or None.
+
+    Args:
+        photo: uint8 [H, W, 3].
+        boxes: (x, y, w, h) in pixels, where faces should be.
+    """
+    seen, places = detector.detect(photo) if boxes else [], []
+    for box in boxes:
+        shares = [box_iou(face.box, box) for face in seen]
+        best = max(shares, default=0.0)
+        places.append(seen[shares.index(best)] if best >= LIKE_BOX else None)
+    return places
 
 
 def checked(
@@ -34,7 +49,8 @@ def checked(
         detector: looks at the finished photo; None does not look.
         matcher: compares replaced faces; None does not compare.
     """
-    seen = found_again(finished, [face.seen for face in found], detector) if detector else [None] * len(found)
+    places = [face.box for face in found]
+    seen = [face is not None for face in seen_at(finished, places, detector)] if detector else [None] * len(found)
     result = []
     for face, entry, again in zip(found, report, seen, strict=True):
         before = face.obstacle != SEEN_LATE and not any(np.allclose(face.box, box) for box in boxes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from anonface.cli.annotations import read_annotations
-from anonface.cli.compare import SHEET_CELL, check_sheet, thumbnail, write_sheet
+from anonface.cli.compare import SHEET_CELL, check_sheet, write_sheet
 from anonface.cli.console import ENDED_BY, count, say
 from anonface.cli.dry_run import dry_run as run_dry
 from anonface.cli.engines import EngineSettings, anonymizing, model_files, photos_in, recovering
@@ -146,6 +146,7 @@ def anonymize(
     from anonface.api import chosen_tier
     from anonface.batch.plan import plan
     from anonface.batch.task import open_photo
+    from anonface.images.pictures import thumbnail
 
     check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:

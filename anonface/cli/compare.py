@@ -36,20 +36,18 @@ from anonface.cli.options import (
     check_options,
 )
 from anonface.cli.run import count_ignored
-from anonface.errors import (
-    AnonfaceError,
-    ImageError,
-    LimitError,
-    NoFaceError,
-    UsageError,
-)
+from anonface.errors import AnonfaceError, ImageError, LimitError, NoFaceError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from anonface.crypto.keys import Key
+    from anonface.evaluation.trials import Engine
+
 
 SHEET_CELL = 384  # px
+COLUMNS = ("original", "anonymized", "second key", "recovered", "wrong key")
 
 
 def compare(
@@ -98,18 +96,16 @@ def compare(
     from anonface.batch.task import open_photo
 
     check_options(overwrite, False, offline)
-    if output.suffix.lower() != ".png":
-        raise UsageError(f"the sheet {output} must be a .png")
     from anonface.crypto.keys import Key
-    from anonface.evaluation.sheet import COLUMNS, compared, versions
-    from anonface.images.paths import Input, Output, check_target, refuse_conflicts
+    from anonface.images.paths import Input, Output, refuse_conflicts
+    from anonface.images.pictures import thumbnail
 
     photos = [source for _, source in find(paths, "anonymize", recursive)]
     keys = KeySource(key_file, passphrase_file, strict_keys)
     own = backend_options(free, keep, model, transform, steps)
     read = [*map(Input, photos), *keys.files(), *model_files(own), *other_model_files(compare_with)]
     refuse_conflicts(read, [Output(output, "the sheet")])
-    check_target(output, None, overwrite)
+    check_sheet(output, overwrite)
     count_ignored(ctx)
     key = keys.secret().under(keys.fresh())
     second = Key.generate()
@@ -126,9 +122,9 @@ def compare(
             try:
                 _, opened = open_photo(photo, max_pixels)
                 if compare_with is None:
-                    pictures = versions(engine(), opened.pixels, key, second)
+                    pictures = _versions(engine(), opened.pixels, key, second)
                 else:
-                    pictures = compared([engine(), *(other() for other in others.values())], opened.pixels, key)
+                    pictures = _by_engines([engine(), *(other() for other in others.values())], opened.pixels, key)
                 rows.append([thumbnail(made, cell) for made in pictures])
                 shown.append(photo)
             except (ImageError, NoFaceError, LimitError) as error:
@@ -139,6 +135,28 @@ def compare(
     if rows:
         write_sheet(output, rows, columns, shown, cell, overwrite)
     return end(failures, photos, ctx.obj)[1]
+
+
+def _by_engines(engines: Sequence[Engine], pixels: NDArray[np.uint8], key: Key) -> list[NDArray[np.uint8]]:
+    """The photo, then for each engine the anonymized photo and what is recovered from its re-read pixels alone.
+
+    Raises:
+        NoFaceError: no face in the photo, or none found again in an anonymized version.
+    """
+    from anonface.evaluation.trials import through_png
+
+    row = [pixels]
+    for engine in engines:
+        hidden = through_png(engine.anonymize(pixels, key, consistent=True).pixels)
+        row += [hidden, engine.recover(hidden, key, None).pixels]
+    return row
+
+
+def _versions(engine: Engine, pixels: NDArray[np.uint8], key: Key, second: Key) -> list[NDArray[np.uint8]]:
+    """The five pictures of ``COLUMNS``; the wrong key is the second. Raises as :func:`_by_engines`."""
+    _, hidden, recovered = _by_engines([engine], pixels, key)
+    other = engine.anonymize(pixels, second, consistent=True).pixels
+    return [pixels, hidden, other, recovered, engine.recover(hidden, second, None).pixels]
 
 
 def _other_engines(settings: EngineSettings, compare_with: str | None) -> dict[str, LazyEngine]:
@@ -166,25 +184,6 @@ def check_sheet(file: Path, overwrite: bool) -> None:
     check_target(file, None, overwrite)
 
 
-def check_page(file: Path, overwrite: bool) -> None:
-    from anonface.images import check_output
-
-    if file.suffix.lower() != ".html":
-        raise UsageError(f"the report {file} must be a .html")
-    for made in (file, file.with_suffix(".json")):
-        check_output(made, overwrite=overwrite)
-
-
-def thumbnail(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    """A small copy of a picture, of which many fit into memory."""
-    import numpy as np
-    from PIL import Image
-
-    picture = Image.fromarray(pixels)
-    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-    return np.asarray(picture)
-
-
 def write_sheet(
     file: Path,
     rows: Sequence[Sequence[NDArray[np.uint8]]],
@@ -193,10 +192,10 @@ def write_sheet(
     cell: int,
     overwrite: bool,
 ) -> None:
-    from anonface.evaluation.sheet import contact_sheet
     from anonface.images import Photo, encode_photo, write_atomic
+    from anonface.images.pictures import contact_sheet
 
-    sheet = contact_sheet(rows, columns=columns, captions=[escaped(photo.name) for photo in photos], cell=cell)
+    sheet = contact_sheet(rows, columns, captions=[escaped(photo.name) for photo in photos], cell=cell)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(file, encode_photo(Photo(sheet, None, None, "png")), overwrite=overwrite)
     say(f"anonface: made {file} of {count(len(rows), 'photo')}")

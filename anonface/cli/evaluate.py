@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +13,6 @@ import typer
 
 from anonface.cli import doctor
 from anonface.cli.blind import BlindSheets
-from anonface.cli.compare import check_page, check_sheet, thumbnail, write_sheet
 from anonface.cli.console import progress_bar, say
 from anonface.cli.engines import EngineSettings, LazyEngine, model_files, other_model_files, photos_in
 from anonface.cli.help import BATCH, MEASUREMENT, OUTPUT, PHOTOS
@@ -40,11 +39,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from anonface.evaluation.comparison import Comparison
-    from anonface.evaluation.judges import Judges
+    from anonface.evaluation.judges import Original
     from anonface.evaluation.report import Grid
     from anonface.evaluation.trials import Plan
-    from anonface.evaluation.worker_process import Worker
     from anonface.pipeline import Engine
 
 
@@ -79,12 +76,6 @@ def evaluate(
             metavar="FILE.html",
             help="Also write a page with plots and pictures, and its numbers as JSON.",
             rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    sheet: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Also write a contact sheet of the first key, a PNG.", rich_help_panel=OUTPUT
         ),
     ] = None,
     blind: Annotated[
@@ -159,12 +150,6 @@ def evaluate(
             rich_help_panel=MEASUREMENT,
         ),
     ] = None,
-    recover_on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DEVICE", help="Also recover on this device what --device anonymized.", rich_help_panel=MEASUREMENT
-        ),
-    ] = None,
     free: Free = None,
     keep: Keep = None,
     backend: Backend = "inpaint",
@@ -173,14 +158,6 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="FILE", help="Store measurements here, and continue from earlier ones.", rich_help_panel=BATCH
-        ),
-    ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Store measurements of the original photos here, face embeddings included, for later runs.",
-            rich_help_panel=BATCH,
         ),
     ] = None,
     part: Annotated[
@@ -201,38 +178,17 @@ def evaluate(
     Everything is measured from pixels, without records.
     """
     from anonface.batch.folders import is_folder, is_there
-    from anonface.images import check_output
-    from anonface.images.paths import Output, refuse_conflicts
 
     check_options(False, False, offline)
     degraded = degradations not in (None, "none") or degradation_keys
-    if compare_with is not None and (journal or sheet or blind or part != "1/1" or degraded or recover_on):
+    if compare_with is not None and (journal or blind or part != "1/1" or degraded):
         raise UsageError(
             "--compare-with measures everything in one run, without degradations; its pictures are in the --report",
-            "leave out --journal, --part, --sheet, --blind, --degradations, --degradation-keys and --recover-on",
+            "leave out --journal, --part, --blind, --degradations and --degradation-keys",
         )
     own = backend_options(free, keep, model, transform, steps)
-    numbers = report and report.with_suffix(".json")
     sheets = BlindSheets(blind) if blind else None
-    named = {
-        "--blind": blind,
-        "the key of --blind": sheets and sheets.key,
-        "--sheet": sheet,
-        "--report": report,
-        "the numbers of --report": numbers,
-        "--journal": journal,
-    }
-    written = [Output(file, what) for what, file in {**named, "--cache": cache}.items() if file]
-    read = [*photos_in(folder, "a photo of the folder"), *model_files(own), *other_model_files(compare_with)]
-    refuse_conflicts(read, written)
-    if sheet:
-        check_sheet(sheet, overwrite)
-    if report:
-        check_page(report, overwrite)
-    if journal:
-        check_output(journal, overwrite=True)
-    if cache:
-        check_output(cache, overwrite=True)
+    _check_files(folder, own, compare_with, report, journal, sheets, overwrite)
     if (folder is None) == (synthetic is None):
         raise UsageError(
             "name a folder of photos, or --synthetic N" + (", not both" if folder else ""),
@@ -242,16 +198,12 @@ def evaluate(
         what = "is a file" if is_there(folder) else "does not exist"
         raise UsageError(f"{str(folder)!r} {what}; name a folder of photos", "for example: evaluate album")
     from anonface.evaluation import embedders
-    from anonface.evaluation.cache import Cache
     from anonface.evaluation.degradations import chosen
-    from anonface.evaluation.identity_ablation import ablations
-    from anonface.evaluation.judges import Judges, Original, look_at_originals, of_split, photos_of
-    from anonface.evaluation.page import COLUMNS, page
-    from anonface.evaluation.report import grids, to_json
-    from anonface.evaluation.report import markdown as as_markdown
-    from anonface.evaluation.run import evaluate as measure
-    from anonface.evaluation.sheet import around
+    from anonface.evaluation.judges import Judges, look_at_originals, of_split, photos_of
+    from anonface.evaluation.page import page
+    from anonface.evaluation.report import as_markdown
     from anonface.evaluation.trials import Plan
+    from anonface.images import write_together
 
     if quick:
         limit, keys, recover_keys = limit or QUICK_PHOTOS, keys or QUICK_KEYS, recover_keys or QUICK_RECOVER_KEYS
@@ -263,97 +215,119 @@ def evaluate(
         attack_keys=degradation_keys,
         recover_keys=recover_keys,
     )
-    others = _others(compare_with) if compare_with is not None else {}
-    make_judges = partial(Judges, embedders=embedders.chosen(recognizers))
+    others = _others(compare_with) if compare_with is not None else None
+    judged_by = embedders.chosen(recognizers)
     share = _part(part)
     if share[1] > 1 and not journal:
         raise UsageError(f"--part {part} needs a --journal, which the parts share")
-    pictures: dict[Path, list[NDArray[np.uint8]]] = {}
-
-    def remember(original: Original, versions: list[NDArray[np.uint8]]) -> None:
-        if sheets:
-            sheets.add(original.file.name, versions[0], versions[1])
-        if original.box is not None:
-            pictures[original.file] = [thumbnail(around(picture, original.box), 256) for picture in versions]
-
+    settings = EngineSettings(backend, device, detector, parser, own=own)
     with _photos_to_judge(folder, synthetic) as photos:
-        judges = make_judges()
+        judges = Judges(embedders=judged_by)
         only = of_split(photos_of(photos), split)[:limit] if quick else None
         with progress_bar("originals", 0) as advance:
             originals = look_at_originals(
-                photos,
-                judges,
-                only=only,
-                progress=lambda done, total: advance(done, "", total),
-                look=Cache(cache, judges).original if cache else None,
+                photos, judges, only=only, progress=lambda done, total: advance(done, "", total)
             )
-        settings = EngineSettings(
-            backend,
-            device,
-            detector,
-            parser,
-            own=own,
-        )
-        if compare_with is not None:
-            ground = {"judges": judges, "originals": originals, "limit": limit, "split": split}
-            compared, seen = _compared(others, settings, photos, plan, report is not None, ground)
-            if synthetic:
-                compared = replace(compared, settings={**compared.settings, "folder": f"{synthetic} synthetic faces"})
-            return _write_comparison(compared, seen, report, overwrite, markdown, as_json)
-        engine = LazyEngine(settings)()
-        other_device = (recover_on, LazyEngine(replace(settings, device=recover_on))()) if recover_on else None
-        alone = not quick or share[1] > 1 or other_device is not None
-        with progress_bar("photos", 0) as advance:
-            found = measure(
-                engine,
-                photos,
-                plan,
-                ablations=ablations(engine),
-                limit=limit,
-                split=split,
-                judges=judges,
-                originals=originals,
-                progress=lambda done, total: advance(done, "", total),
-                show=remember if sheet or report or sheets else None,
-                about=described_engine(engine, detector)
-                | ({} if folder else {"folder": f"{synthetic} synthetic faces"}),
-                journal=journal,
-                part=share,
-                worker=None if alone else _worker(engine, settings, make_judges),
-                other_device=other_device,
-            )
-    if sheet and pictures:
-        write_sheet(sheet, list(pictures.values()), COLUMNS, list(pictures), 256, overwrite)
+        ground: dict[str, Any] = {"judges": judges, "originals": originals, "limit": limit, "split": split}
+        named = {} if folder else {"folder": f"{synthetic} synthetic faces"}
+        if others is None:
+            ground |= {"journal": journal, "part": share}
+            shown = _evaluated(settings, photos, plan, named, sheets, ground)
+        else:
+            shown = _compared(others, settings, photos, plan, named, ground)
     if sheets:
         sheets.write()
     if report:
-        shown = page(found, {file.name: made for file, made in pictures.items()})
-        _write_page(report, shown, to_json(found), overwrite)
+        html = page(shown.title, shown.grids, shown.pictures)
+        texts = {report: html, report.with_suffix(".json"): shown.numbers}
+        write_together(((file, text.encode("utf-8", "replace")) for file, text in texts.items()), overwrite)
+        say(f"anonface: made {report} and {report.with_suffix('.json')}")
     if as_json:
-        print(to_json(found))
+        print(shown.numbers)
     elif markdown:
-        print(as_markdown(found))
+        print("\n".join(map(as_markdown, shown.grids)))
     else:
-        _print_tables(grids(found))
+        _print_tables(shown.grids)
 
 
-def _write_page(file: Path, page: str, numbers: str, overwrite: bool) -> None:
-    """Write a page, and its numbers to a JSON file of the same name."""
-    from anonface.images import write_together
+@dataclass(frozen=True)
+class _Result:
+    """What is printed and written: tables, all numbers as JSON, and pictures by photo and heading."""
 
-    texts = {file: page, file.with_suffix(".json"): numbers}
-    write_together(((path, text.encode("utf-8", "replace")) for path, text in texts.items()), overwrite)
-    say(f"anonface: made {file} and {file.with_suffix('.json')}")
+    title: str
+    grids: Sequence[Grid]
+    numbers: str
+    pictures: Mapping[str, Mapping[str, NDArray[np.uint8]]]
 
 
-def _print_tables(grids: Iterable[Grid]) -> None:
-    from rich.console import Console
+def _check_files(
+    folder: Path | None,
+    own: BackendOptions,
+    compare_with: str | None,
+    report: Path | None,
+    journal: Path | None,
+    sheets: BlindSheets | None,
+    overwrite: bool,
+) -> None:
+    """Refuse files that cannot be written, before any work."""
+    from anonface.images import check_output
+    from anonface.images.paths import Output, refuse_conflicts
 
-    from anonface.evaluation.report import for_terminal
+    numbers = report and report.with_suffix(".json")
+    named = {
+        "--blind": sheets and sheets.folder,
+        "the key of --blind": sheets and sheets.key,
+        "--report": report,
+        "the numbers of --report": numbers,
+        "--journal": journal,
+    }
+    read = [*photos_in(folder, "a photo of the folder"), *model_files(own), *other_model_files(compare_with)]
+    refuse_conflicts(read, [Output(file, what) for what, file in named.items() if file])
+    if report and numbers:
+        if report.suffix.lower() != ".html":
+            raise UsageError(f"the report {report} must be a .html")
+        for made in (report, numbers):
+            check_output(made, overwrite=overwrite)
+    if journal:
+        check_output(journal, overwrite=True)
 
-    console = Console()
-    for grid in grids:
-        console.print(for_terminal(grid))
+
+def _evaluated(
+    settings: EngineSettings,
+    photos: Path,
+    plan: Plan,
+    named: Mapping[str, str],
+    sheets: BlindSheets | None,
+    ground: Mapping[str, Any],
+) -> _Result:
+    """Evaluate the chosen backend."""
+    from anonface.evaluation.identity_ablation import ablations
+    from anonface.evaluation.page import COLUMNS
+    from anonface.evaluation.report import grids, to_json
+    from anonface.evaluation.run import evaluate as measure
+
+    pictures = _Pictures()
+
+    def show(original: Original, versions: list[NDArray[np.uint8]]) -> None:
+        if sheets:
+            sheets.add(original.file.name, versions[0], versions[1])
+        for heading, picture in zip(COLUMNS, versions, strict=False):
+            pictures.keep(original, heading, picture)
+
+    engine = LazyEngine(settings)()
+    with progress_bar("photos", 0) as advance:
+        found = measure(
+            engine,
+            photos,
+            plan,
+            ablations=ablations(engine),
+            progress=lambda done, total: advance(done, "", total),
+            show=show,
+            about={**described_engine(engine, settings.detector), **named},
+            **ground,
+        )
+    title = f"Anonymization and recovery of faces: {found.settings['folder']}"
+    return _Result(title, grids(found), to_json(found), pictures.by_photo)
 
 
 def _others(compare_with: str) -> dict[str, str | None]:
@@ -368,56 +342,74 @@ def _compared(
     settings: EngineSettings,
     photos: Path,
     plan: Plan,
-    pictured: bool,
+    named: Mapping[str, str],
     ground: Mapping[str, Any],
-) -> tuple[Comparison, dict[str, dict[str, NDArray[np.uint8]]]]:
-    """Compare the chosen backend, its stored originals, and others; also returns pictures by photo and heading."""
-    from anonface import api
+) -> _Result:
+    """Compare the chosen backend with others."""
     from anonface.evaluation import peers
-    from anonface.evaluation.comparison import TIERS, ComparedEngine, compare
-    from anonface.evaluation.judges import Original
-    from anonface.evaluation.page import PICTURED
-    from anonface.evaluation.sheet import around
+    from anonface.evaluation.comparison import ComparedEngine, compare, grids
+    from anonface.evaluation.report import to_json
 
-    pictures: dict[str, dict[str, NDArray[np.uint8]]] = {}
-
-    def keep(original: Original, heading: str, picture: NDArray[np.uint8]) -> None:
-        if original.box is None or (len(pictures) == PICTURED and original.file.name not in pictures):
-            return
-        shown = pictures.setdefault(original.file.name, {})
-        if not shown:
-            shown["original"] = thumbnail(around(original.pixels(), original.box), 256)
-        shown[heading] = thumbnail(around(picture, original.box), 256)
-
+    pictures = _Pictures()
     described = partial(_described_in_process, detector=settings.detector)
-    compared_engines = [
-        ComparedEngine(settings.backend, _engine_maker(settings), described, tiers=TIERS, needed=True),
-    ]
+    engines = [ComparedEngine(settings.backend, _engine_maker(settings), described, needed=True)]
     left_out: dict[str, str] = {}
     for name, folder in others.items():
         if name in peers.PEERS:
             if reason := peers.absence(name):
                 left_out[name] = reason
             else:
-                compared_engines.append(ComparedEngine(name, peers.PEERS[name].make, peers.describe, recovers=False))
+                engines.append(ComparedEngine(name, peers.PEERS[name].make, peers.describe, recovers=False))
         elif name != settings.backend:
             own: BackendOptions = {"model": folder} if folder else {}
             other = replace(settings, backend=name, own=own)
-            compared_engines.append(ComparedEngine(name, _engine_maker(other), described))
+            engines.append(ComparedEngine(name, _engine_maker(other), described))
     if settings.backend == "inpaint":
         doctor.fetch_missing()
     with progress_bar("photos", 0) as advance:
         found = compare(
-            compared_engines,
+            engines,
             photos,
             plan,
-            files=api,
             left_out=left_out,
             progress=lambda done, total, name: advance(done, name, total),
-            show=keep if pictured else None,
+            show=pictures.keep,
             **ground,
         )
-    return found, pictures
+    found = replace(found, settings={**found.settings, **named})
+    for name, why in found.left_out.items():
+        say(f"anonface: {name} is left out: {why}")
+    return _Result(
+        f"Engines on the same photos: {found.settings['folder']}", grids(found), to_json(found), pictures.by_photo
+    )
+
+
+class _Pictures:
+    """Small pictures of the first photos, around the face, by photo and heading."""
+
+    def __init__(self) -> None:
+        self.by_photo: dict[str, dict[str, NDArray[np.uint8]]] = {}
+
+    def keep(self, original: Original, heading: str, picture: NDArray[np.uint8]) -> None:
+        from anonface.evaluation.page import PICTURED, SIDE
+        from anonface.images.pictures import around, thumbnail
+
+        name = original.file.name
+        if original.box is None or (len(self.by_photo) == PICTURED and name not in self.by_photo):
+            return
+        if name not in self.by_photo:
+            self.by_photo[name] = {"original": thumbnail(around(original.pixels(), original.box), SIDE)}
+        self.by_photo[name][heading] = thumbnail(around(picture, original.box), SIDE)
+
+
+def _print_tables(grids: Iterable[Grid]) -> None:
+    from rich.console import Console
+
+    from anonface.evaluation.report import for_terminal
+
+    console = Console()
+    for grid in grids:
+        console.print(for_terminal(grid))
 
 
 def _described_in_process(engine: Engine, detector: str) -> dict[str, str | int | float]:
@@ -433,46 +425,12 @@ def _engine_maker(settings: EngineSettings) -> Callable[[], Engine]:
     return partial(Engine, s.backend, s.device, s.detector, s.parser, s.batch_size, s.own)
 
 
-def _write_comparison(
-    found: Comparison,
-    pictures: Mapping[str, Mapping[str, NDArray[np.uint8]]],
-    report: Path | None,
-    overwrite: bool,
-    markdown: bool,
-    as_json: bool,
-) -> None:
-    from anonface.evaluation import comparison_tables
-    from anonface.evaluation.comparison import to_json
-
-    for name, why in found.left_out.items():
-        say(f"anonface: {name} is left out: {why}")
-    if report:
-        _write_page(report, comparison_tables.page(found, pictures), to_json(found), overwrite)
-    if as_json:
-        print(to_json(found))
-    elif markdown:
-        print(comparison_tables.markdown(found))
-    else:
-        _print_tables(comparison_tables.grids(found, narrow=True))
-
-
 def _part(text: str) -> tuple[int, int]:
     try:
         number, of = (int(word) for word in text.split("/"))
     except ValueError:
         raise UsageError(f"--part {text!r} is not K/N", "for example 1/2") from None
     return number, of
-
-
-def _worker(engine: Engine, settings: EngineSettings, judges: Callable[[], Judges]) -> Worker | None:
-    """A second process for the evaluation, if the engine runs on several CPU cores."""
-    import torch
-
-    from anonface.evaluation.worker_process import Worker
-
-    if not engine.device_name.startswith("cpu") or torch.get_num_threads() < 2:
-        return None
-    return Worker(_engine_maker(settings), judges)
 
 
 def described_engine(engine: Engine, detector: str) -> dict[str, str | int | float]:

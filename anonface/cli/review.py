@@ -26,7 +26,7 @@ from anonface.errors import AnonfaceError, ImageError, UsageError
 if TYPE_CHECKING:
     from anonface.batch.run import Outcome
     from anonface.evaluation.embedders import Embedder
-    from anonface.review.checks import Checker
+    from anonface.faces.detect import Detector as Finder
     from anonface.review.page import Reviewed, Totals
     from anonface.review.pairs import Pair
 
@@ -143,70 +143,73 @@ def write_page(
         OutputError: the page cannot be written.
         WeightsError: the detector's weights are missing, and no report says where the faces are.
     """
-    from anonface.review.page import new_page
+    from anonface.review.page import Page
 
-    checker, remarks = _checker(detector, all(pair.faces is not None for pair in pairs))
+    finder, judge, remark = _checkers(detector, all(pair.faces is not None for pair in pairs))
     failures: Failures = []
     facts: list[dict[str, Any]] = []
-    with new_page(file.parent) as page:
-        with progress_bar("photos reviewed", len(pairs)) as advance:
-            for done, pair in enumerate(pairs, start=1):
-                photo, error = _reviewed(pair, checker, max_pixels)
-                if error:
-                    failures.append((pair, error))
-                    say(f"{pair.source}: not reviewed: {without_name(error, pair.source)}")
-                page.add(photo)
-                facts.append(_facts(pair, photo, error))
-                advance(done, "")
-        page.write(file, f"Review of {count(len(pairs), 'photo')}", remarks, overwrite)
+    page = Page()
+    with progress_bar("photos reviewed", len(pairs)) as advance:
+        for done, pair in enumerate(pairs, start=1):
+            photo, error = _reviewed(pair, finder, judge, max_pixels)
+            if error:
+                failures.append((pair, error))
+                say(f"{pair.source}: not reviewed: {without_name(error, pair.source)}")
+            page.add(photo)
+            facts.append(_facts(pair, photo, error))
+            advance(done, "")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    page.write(file, f"Review of {count(len(pairs), 'photo')}", remark, overwrite)
     say(f"anonface: made {file}: {_summary(page.totals)}")
     say(f"anonface: note: {file} shows the original faces; keep it as safe as the photos")
     return failures, facts
 
 
-def _checker(detector: str, numbered: bool) -> tuple[Checker, list[str]]:
-    """The checks whose weights can be had, and what the page says of them.
+def _checkers(detector: str, numbered: bool) -> tuple[Finder | None, Embedder | None, str]:
+    """The detector and the recognizer whose weights can be had, and what the page says of them.
 
     Args:
         numbered: whether the faces of all photos are known, so that a review is possible without a detector.
     """
     from anonface.errors import WeightsError
     from anonface.faces.detect import build_detector
-    from anonface.review.checks import LIMIT, RECOGNIZER, Checker
+    from anonface.review.checks import LIMIT, RECOGNIZER
 
     try:
         finder = build_detector(detector)
     except WeightsError:
         if not numbered:
             raise
-        return Checker(None, None), ["Left out: both checks, for want of the detector's weights."]
+        return None, None, "Left out: both checks, for want of the detector's weights."
     judge = _recognizer()
     if judge is None:
         say(f"anonface: note: without the weights {RECOGNIZER}, faces are not compared with the originals")
         pull = f"`anonface weights pull {RECOGNIZER}`"
-        return Checker(finder, None), [f"Left out: the comparison with the originals, for want of weights ({pull})."]
-    said = f"Recognizer: {judge.name}. Below a distance of {LIMIT:.2f} two faces count as one person."
-    return Checker(finder, judge), [said]
+        return finder, None, f"Left out: the comparison with the originals, for want of weights ({pull})."
+    return finder, judge, f"Recognizer: {judge.name}. Below a distance of {LIMIT:.2f} two faces count as one person."
 
 
 def _recognizer() -> Embedder | None:
     """The recognizer, if its weights can be had."""
     from anonface import weights
-    from anonface.review.checks import RECOGNIZER, recognizer
+    from anonface.evaluation.embedders import EMBEDDERS
+    from anonface.review.checks import RECOGNIZER
 
     try:
         if weights.status([RECOGNIZER])[0].state == "missing":
             with download_progress() as progress:
                 weights.pull([RECOGNIZER], progress)
-        return recognizer()
+        return EMBEDDERS[RECOGNIZER]()
     except AnonfaceError:
         return None
 
 
-def _reviewed(pair: Pair, checker: Checker, max_pixels: int) -> tuple[Reviewed, AnonfaceError | None]:
+def _reviewed(
+    pair: Pair, detector: Finder | None, recognizer: Embedder | None, max_pixels: int
+) -> tuple[Reviewed, AnonfaceError | None]:
     """One photo with its checks; if it cannot be reviewed, also the reason."""
     from anonface.batch.task import open_photo
-    from anonface.review.checks import faces_of
+    from anonface.review.checks import check, faces_of
     from anonface.review.page import Reviewed
 
     name, before = escaped(pair.source), None
@@ -221,9 +224,9 @@ def _reviewed(pair: Pair, checker: Checker, max_pixels: int) -> tuple[Reviewed, 
             raise ImageError(f"its result {str(pair.result)!r} is {sizes[0]} px, the photo {sizes[1]}")
         faces = pair.faces
         if faces is None:
-            assert checker.detector
-            faces = tuple(faces_of(before, after, data, checker.detector))
-        return Reviewed(name, before, after, checker.check(before, after, faces)), None
+            assert detector
+            faces = tuple(faces_of(before, after, data, detector))
+        return Reviewed(name, before, after, check(before, after, faces, detector, recognizer)), None
     except AnonfaceError as error:
         known = pair.note if pair.result is None else f"not reviewed: {without_name(error, pair.source)}"
         return Reviewed(name, before, None, (), escaped(known)), error if pair.result else None

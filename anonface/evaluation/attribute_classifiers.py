@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -26,28 +25,15 @@ class Impression:
     age: float | None
 
 
-class AttributeClassifier(Protocol):
-    """Reads aligned faces; ``seen_by_loss`` says whether a training loss or training data used it."""
-
-    name: str
-    seen_by_loss: bool
-    reads_age: bool
-
-    def read(self, crop: NDArray[np.uint8]) -> Impression:
-        """An FFHQ-aligned face, uint8 [256, 256, 3]."""
-        ...
-
-
 class FaceRes:
-    """Sex and age.
+    """Sex and age of an FFHQ-aligned face, uint8 [256, 256, 3].
 
     Raises:
         WeightsError: its weights cannot be had.
     """
 
     name = "faceres"
-    seen_by_loss = True
-    reads_age = True
+    seen_by_loss = True  # or by training data
 
     def __init__(self) -> None:
         self._apparent = SexAgeClassifier(weights.graph(self.name))
@@ -66,7 +52,6 @@ class Gear:
 
     name = "gear"
     seen_by_loss = False
-    reads_age = False
 
     def __init__(self) -> None:
         self._apparent = SexClassifier(weights.graph(self.name))
@@ -75,7 +60,7 @@ class Gear:
         return Impression(float(self._apparent(_tensor(crop))) > 0.5, None)
 
 
-CLASSIFIERS: tuple[type[FaceRes] | type[Gear], ...] = (FaceRes, Gear)
+AttributeClassifier = FaceRes | Gear
 
 
 def _tensor(crop: NDArray[np.uint8]) -> Tensor:

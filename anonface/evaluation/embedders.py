@@ -25,7 +25,6 @@ from anonface.faces import align
 from anonface.models import facexlib_arcface
 from anonface.models.adaface import IR_50, IR_101, AdaFace, AdaFaceParams, Stages
 from anonface.models.facenet import FaceNet
-from anonface.models.graph import Graph
 from anonface.models.ir_se50 import IRSE50
 
 Pixels = NDArray[np.uint8]
@@ -35,8 +34,6 @@ Cut = Callable[[Pixels, Points], Pixels]
 Run = Callable[[Pixels], Vector]
 
 ARCFACE_SIDE = 112  # px
-# The box (top, left, side) of a 256-px crop that pSp, iFADIT and this project's encoder give to their recognizers.
-ENCODER_BOX = (35, 32, 188)
 # MTCNN's box (left, top, width, height) relative to the extent of the 468 points; mean over 174 photos.
 MTCNN_BOX = (0.020, -0.130, 0.956, 1.137)
 FACENET_SIDE, FACENET_MARGIN = 160, 14  # px; facenet-pytorch's own evaluation on LFW
@@ -53,8 +50,6 @@ class Embedder:
 
     Attributes:
         name: its name here and in weights.toml.
-        seen_by_loss: whether a loss of this project, in training or refinement, used the network or one distilled from
-            it.
         cut: from an FFHQ-aligned face, uint8 [256, 256, 3] RGB, and its landmarks [468, 2] in crop pixels, to the
             network's input, uint8 [s, s, 3] RGB.
         run: from that input to an embedding [d].
@@ -64,7 +59,6 @@ class Embedder:
     """
 
     name: str
-    seen_by_loss: bool
     cut: Cut
     run: Run
     limits: tuple[tuple[str, float], ...] = ()
@@ -77,8 +71,8 @@ class Embedder:
         return embedding / np.linalg.norm(embedding)
 
     def seen(self, backend: object) -> bool:
-        """Whether a loss that trained the networks of that backend used it."""
-        return self.seen_by_loss or backend in self.seen_by_authors_of
+        """Whether a loss that trained the networks of that backend used it; no loss of this project did."""
+        return backend in self.seen_by_authors_of
 
 
 # --- Inputs of the networks ------------------------------------------------------------------------------------------
@@ -93,12 +87,6 @@ def five_point_face(crop: Pixels, mesh: Points) -> Pixels:
     return np.asarray(cv2.resize(warped, (ARCFACE_SIDE, ARCFACE_SIDE), interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def boxed_face(crop: Pixels, mesh: Points) -> Pixels:
-    """ENCODER_BOX of the aligned crop, at 112 px."""
-    top, left, side = ENCODER_BOX
-    return _resized(crop[top : top + side, left : left + side], ARCFACE_SIDE)
-
-
 def mtcnn_face(crop: Pixels, mesh: Points) -> Pixels:
     """The input of facenet-pytorch: MTCNN's box with a margin, stretched to 160 px."""
     low, extent = mesh.min(0), np.ptp(mesh, axis=0)
@@ -106,24 +94,21 @@ def mtcnn_face(crop: Pixels, mesh: Points) -> Pixels:
     margin = size * FACENET_MARGIN / (FACENET_SIDE - FACENET_MARGIN)
     corners = np.concatenate([start - margin / 2, start + size + margin / 2])
     left, top, right, bottom = (round(v) for v in corners.clip(0, crop.shape[0]).tolist())
-    return _resized(crop[top:bottom, left:right], FACENET_SIDE)
-
-
-def _resized(pixels: Pixels, side: int) -> Pixels:
-    return np.asarray(cv2.resize(pixels, (side, side), interpolation=cv2.INTER_AREA), np.uint8)
+    face = crop[top:bottom, left:right]
+    return np.asarray(cv2.resize(face, (FACENET_SIDE, FACENET_SIDE), interpolation=cv2.INTER_AREA), np.uint8)
 
 
 # --- Networks --------------------------------------------------------------------------------------------------------
 
 
-def _in_torch(network: nn.Module, middle: float = 127.5, scale: float = 127.5, bgr: bool = False) -> Run:
-    """Run a torch network on (pixels - middle) / scale."""
+def _in_torch(network: nn.Module, scale: float = 127.5, bgr: bool = False) -> Run:
+    """Run a torch network on (pixels - 127.5) / scale."""
     network.eval()
 
     @torch.inference_mode()
     def run(pixels: Pixels) -> Vector:
         image = torch.from_numpy(np.ascontiguousarray(pixels[..., ::-1] if bgr else pixels))
-        x = (image.permute(2, 0, 1)[None].float() - middle) / scale
+        x = (image.permute(2, 0, 1)[None].float() - 127.5) / scale
         return np.asarray(network(x)[0].numpy(), np.float64)
 
     return run
@@ -154,11 +139,6 @@ def _read_onnx(name: str) -> cv2.dnn.Net:
         return cv2.dnn.readNetFromONNX(str(weights.path(name)))
     except cv2.error as error:
         raise UsageError("this OpenCV cannot read it", "pip install -U opencv-python") from error
-
-
-def _from_graph(name: str, cut: Cut = five_point_face, middle: float = 127.5, scale: float = 127.5) -> Embedder:
-    run = _in_torch(Graph(weights.graph(name)), middle, scale)
-    return _embedder(name, cut, run, seen_by_loss=True)
 
 
 def _facexlib_arcface() -> Embedder:
@@ -197,11 +177,10 @@ def _embedder(
     cut: Cut,
     run: Run,
     *,
-    seen_by_loss: bool = False,
     limits: tuple[tuple[str, float], ...] = (),
     seen_by_authors_of: tuple[str, ...] = (),
 ) -> Embedder:
-    return Embedder(name, seen_by_loss, cut, run, limits, seen_by_authors_of, weights.digest(name)[:16])
+    return Embedder(name, cut, run, limits, seen_by_authors_of, weights.digest(name)[:16])
 
 
 # --- The registry ----------------------------------------------------------------------------------------------------
@@ -214,9 +193,6 @@ EMBEDDERS: dict[str, Callable[[], Embedder]] = {
     "adaface": lambda: _adaface("adaface", IR_101),
     "adaface-ir50": lambda: _adaface("adaface-ir50", IR_50),
     "facenet": _facenet,
-    "arcface-mobile": lambda: _from_graph("arcface-mobile"),
-    "teacher-a": lambda: _from_graph("teacher-a"),
-    "teacher-b": lambda: _from_graph("teacher-b", boxed_face, middle=0, scale=1),
 }
 
 

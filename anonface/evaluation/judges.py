@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anonface.errors import ImageError, UsageError, WeightsError
-from anonface.evaluation.attribute_classifiers import CLASSIFIERS, AttributeClassifier, Impression
+from anonface.evaluation.attribute_classifiers import AttributeClassifier, FaceRes, Gear, Impression
 from anonface.evaluation.embedders import Embedder, available
-from anonface.evaluation.perception import MobileNet, PictureDistance, available_distances
-from anonface.evaluation.recognizers import Detection, Dlib, Look, Mtcnn, Recognizer, choose
+from anonface.evaluation.perception import Lpips
+from anonface.evaluation.recognizers import Detection, Dlib, Look, Mtcnn, choose
 from anonface.evaluation.utility import Expression, Gaze
 from anonface.faces import align, parse
 from anonface.faces.detect import Face, build_detector
@@ -90,42 +90,34 @@ class Original:
 
 
 class Judges:
-    """Recognizers, detectors, attribute classifiers and picture distances, loaded once.
+    """Recognizers, detectors, attribute classifiers and LPIPS, loaded once; those without weights are left out.
 
     Args:
         recognizer: dlib's by default.
-        classifiers: by default all whose weights are available.
         embedders: names of further recognizers (``embedders.EMBEDDERS``).
 
     Attributes:
         absent: names of judges whose weights are not available.
     """
 
-    distances: Sequence[PictureDistance] = ()
     gaze: Gaze | None = None
     expression: Expression | None = None
+    lpips: Lpips | None = None
     embedders: Sequence[Embedder] = ()
 
-    def __init__(
-        self,
-        recognizer: Recognizer | None = None,
-        classifiers: Sequence[AttributeClassifier] | None = None,
-        embedders: Sequence[str] = (),
-    ) -> None:
-        self.recognizer: Recognizer = recognizer or Dlib()
+    def __init__(self, recognizer: Dlib | None = None, embedders: Sequence[str] = ()) -> None:
+        self.recognizer = recognizer or Dlib()
         self.absent: list[str] = []
-        known = filter(None, map(self._loaded, CLASSIFIERS)) if classifiers is None else classifiers
-        self.classifiers: list[AttributeClassifier] = list(known)
-        self.gaze, self.expression = self._loaded(Gaze), self._loaded(Expression)
-        self.distances, without = available_distances()
+        self.classifiers: list[AttributeClassifier] = list(filter(None, map(self._loaded, (FaceRes, Gear))))
+        self.gaze, self.expression, self.lpips = map(self._loaded, (Gaze, Expression, Lpips))
         self.embedders, missing = available(embedders)
-        self.absent += [*without, *missing]
+        self.absent += missing
         self._yunet = build_detector("yunet")
         self._mtcnn = Mtcnn()
 
     def names(self) -> list[str]:
         """Names of all judges that measurements depend on."""
-        judges = (self.recognizer, *self.classifiers, self.gaze, self.expression, *self.distances)
+        judges = (self.recognizer, *self.classifiers, self.gaze, self.expression, self.lpips)
         return [judge.name for judge in judges if judge]
 
     def original(self, file: Path, identity: str) -> Original:
@@ -171,11 +163,6 @@ class Judges:
             self.expression.read(aligned.crop) if self.expression else None,
         )
 
-    def features(self, crop: Pixels) -> NDArray[np.float32] | None:
-        """Features by which sets of aligned faces are compared; None without MobileNet."""
-        networks = (distance for distance in self.distances if isinstance(distance, MobileNet))
-        return next((network.features(crop) for network in networks), None)
-
     def found(self, rgb: Pixels, box: NDArray[np.float64] | None, look: Look | None) -> dict[str, Detection | None]:
         """The face at ``box`` by detector; ``look`` is the answer of the recognizer's own detector."""
         seen: dict[str, Detection | None] = dict.fromkeys(("YuNet", "MTCNN", self.recognizer.name))
@@ -190,7 +177,7 @@ class Judges:
         """A judge, or None if its weights are not available."""
         try:
             return make()
-        except WeightsError:
+        except (WeightsError, ImportError):
             self.absent.append(make.name)
             return None
 
@@ -211,7 +198,6 @@ def look_at_originals(
     *,
     only: Collection[Path] | None = None,
     progress: Progress | None = None,
-    look: Callable[[Path, str], Original] | None = None,
 ) -> list[Original]:
     """Read every photo of a folder; several evaluations can share the list.
 
@@ -220,18 +206,17 @@ def look_at_originals(
         judges: made here when not given.
         only: the photos to read; thresholds and other photos of a person then come from these alone.
         progress: called with (photos done, photos in all).
-        look: used in place of ``judges.original``, for instance of a cache.
 
     Raises:
         UsageError: no photo there, or an identities.csv that does not name every photo.
         ImageError: photos that cannot be read; it names them all.
     """
     photos = {file: who for file, who in photos_of(folder).items() if only is None or file in only}
-    look = look or (judges or Judges()).original
+    judges = judges or Judges()
     originals, unreadable = [], []
     for done, (file, identity) in enumerate(photos.items(), start=1):
         try:
-            originals.append(look(file, identity))
+            originals.append(judges.original(file, identity))
         except ImageError as error:
             unreadable.append((file.name, error))
         if progress:
@@ -283,9 +268,7 @@ class Selection:
     gallery: Sequence[Original]
 
 
-def select(
-    folder: Path, recognizer: Recognizer, originals: Sequence[Original], split: Split, limit: int | None
-) -> Selection:
+def select(folder: Path, recognizer: Dlib, originals: Sequence[Original], split: Split, limit: int | None) -> Selection:
     """Choose photos by split and limit.
 
     Raises:

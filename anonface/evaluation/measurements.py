@@ -12,6 +12,7 @@ from anonface.evaluation.attribute_classifiers import AttributeClassifier
 from anonface.evaluation.degradations import DEGRADATIONS
 from anonface.evaluation.report import Samples
 
+PLACED = "anonymized, looked at where the face was"
 ANONYMIZED, RANDOM, ONE_BIT, RIGHT = "anonymized", "wrong key, random", "wrong key, one bit", "right key, from pixels"
 TWO_KEYS, TWO_PEOPLE = "two keys", "two people under their first keys"
 NO_IDENTITY, NO_CODE = "recovery without an identity code", "recovery with the whole code at zero"
@@ -33,14 +34,12 @@ class Measured:
         file: its name.
         samples: (key number, value) by name of the measurement; NaN where there was no face to measure.
         refused: how often the engine found no face.
-        features: what sets of faces are compared by, [C] each, by the name of the result; never written anywhere.
         hidden: the recognizer's embedding [d] of the face anonymized under the first key; never written anywhere.
     """
 
     file: str
     samples: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     refused: int = 0
-    features: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)
     hidden: NDArray[np.float64] | None = None
 
     def add(self, name: str, key: int, value: float) -> None:
@@ -76,12 +75,12 @@ def after(degradation: str) -> str:
     return f"right key, after {DEGRADATIONS[degradation].title}"
 
 
-def recovered_on(device: str) -> str:
-    return f"{RIGHT}, recovered on {device}"
-
-
 def in_the_face(measure: str, name: str) -> str:
     return f"{name}: {measure.upper()} in the face"
+
+
+def lpips(name: str) -> str:
+    return f"{name}: LPIPS, AlexNet"
 
 
 def box_shift(detector: str) -> str:

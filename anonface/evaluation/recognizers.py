@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -57,16 +56,6 @@ class Detection:
         return np.concatenate([self.box[:2], self.box[:2] + self.box[2:]])
 
 
-class Recognizer(Protocol):
-    """Finds and embeds faces; ``seen_by_loss`` says whether any training loss used the network."""
-
-    name: str
-    threshold: float
-    seen_by_loss: bool
-
-    def look(self, rgb: NDArray[np.uint8], near: ArrayLike | None = None) -> Look | None: ...
-
-
 class Dlib:
     """dlib's ResNet-29 recognizer (128-d) behind its HOG detector.
 
@@ -106,9 +95,7 @@ class Dlib:
             None when no face is found, or none that overlaps ``near``.
         """
         box = choose(self.boxes(rgb), near)
-        if box is None:
-            return None
-        return self.at(rgb, box)
+        return None if box is None else self.at(rgb, box)
 
     def at(self, rgb: NDArray[np.uint8], box: NDArray[np.float64]) -> Look:
         """Reading of the face at (x, y, w, h), whether the detector finds one there or not."""

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import math
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anonface.crypto.keys import Key
-from anonface.errors import AnonfaceError, DeviceError, UsageError
+from anonface.errors import DeviceError, UsageError
 
 Pixels = NDArray[np.uint8]
 Facts = Mapping[str, str | int | float]
+
+_engine: Any = None  # of the process that serves
 
 
 class Remote:
     """An :class:`anonface.evaluation.trials.Engine` in a fresh process, until it is closed.
 
-    Pixels, results and keys pass through a local pipe. Keys are sent as text, so use only keys that protect nothing.
+    Keys are sent as text, so use only keys that protect nothing.
 
     Args:
         name: for messages.
@@ -45,14 +46,10 @@ class Remote:
     """
 
     def __init__(self, name: str, make: Callable[[], Any], describe: Callable[[Any], Facts]) -> None:
-        self.name, spawn = name, get_context("spawn")
-        self._end, there = spawn.Pipe()
-        self._process = spawn.Process(target=_serve, args=(make, describe, there), daemon=True)
-        self._process.start()
-        there.close()
+        self.name, self.seconds = name, 0.0
+        self._process = ProcessPoolExecutor(1, get_context("spawn"))
         try:
-            self.seconds = 0.0
-            self.about: Facts = self._answer()
+            self.about: Facts = self._ask(_make, make, describe)
         except BaseException:
             self.close()
             raise
@@ -60,42 +57,27 @@ class Remote:
     def __enter__(self) -> Remote:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def anonymize(self, pixels: Pixels, key: Key, *, consistent: bool) -> Any:
-        return self._ask("anonymize", pixels, key.to_text(), consistent)
+        return self._ask(_anonymize, pixels, key.to_text(), consistent)
 
     def recover(self, pixels: Pixels, key: Key, header: None) -> Any:
-        return self._ask("recover", pixels, key.to_text())
+        return self._ask(_recover, pixels, key.to_text())
 
     def peak(self) -> float:
         """Peak memory of the process up to now; see :func:`peak_memory`."""
-        return float(self._ask("peak"))
+        return float(self._ask(peak_memory))
 
     def close(self) -> None:
-        self._end.close()
-        self._process.terminate()
-        self._process.join()
+        self._process.shutdown()
 
-    def _ask(self, *question: object) -> Any:
-        with contextlib.suppress(OSError):  # the answer tells the cause
-            self._end.send(question)
-        return self._answer()
-
-    def _answer(self) -> Any:
+    def _ask(self, call: Callable[..., Any], *arguments: object) -> Any:
         try:
-            answer = self._end.recv()
-        except (EOFError, OSError):
-            self._process.join(5)
-            raise DeviceError(
-                f"the process of {self.name} ended with exit code {self._process.exitcode}", "is there enough memory?"
-            ) from None
-        answer, self.seconds = answer
-        if isinstance(answer, AnonfaceError):
-            raise answer
+            answer, self.seconds = self._process.submit(_timed, call, *arguments).result()
+        except BrokenProcessPool:
+            raise DeviceError(f"the process of {self.name} ended", "is there enough memory?") from None
         return answer
 
 
@@ -115,37 +97,25 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1.0 if sys.platform == "darwin" else 1024.0)
 
 
-def _serve(make: Callable[[], Any], describe: Callable[[Any], Facts], end: Connection) -> None:
-    """The process: it answers one call at a time until the pipe closes.
-
-    Its output goes to stderr, since stdout is the evaluation's.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(EOFError, OSError), contextlib.redirect_stdout(sys.stderr):
-        try:
-            engine = make()
-            end.send((dict(describe(engine)), 0.0))
-        except AnonfaceError as error:
-            end.send((error, 0.0))
-            return
-        except ImportError as error:
-            end.send((UsageError(f"it cannot be loaded: {error}", "install again what it is made of"), 0.0))
-            return
-        while True:
-            question = end.recv()
-            started = time.perf_counter()
-            answer = _done(engine, *question)
-            end.send((answer, time.perf_counter() - started))
+def _timed(call: Callable[..., Any], *arguments: object) -> tuple[Any, float]:
+    """The result of a call and its seconds. What it prints goes to stderr, since stdout is the evaluation's."""
+    started = time.perf_counter()
+    with contextlib.redirect_stdout(sys.stderr):
+        return call(*arguments), time.perf_counter() - started
 
 
-def _done(engine: Any, what: str, *given: Any) -> Any:
-    """The answer to one call; expected errors are returned."""
+def _make(make: Callable[[], Any], describe: Callable[[Any], Facts]) -> Facts:
+    global _engine
     try:
-        if what == "peak":
-            return peak_memory()
-        pixels, key = given[0], Key.from_bytes(given[1].encode())
-        if what == "anonymize":
-            return engine.anonymize(pixels, key, consistent=given[2])
-        return engine.recover(pixels, key, None)
-    except AnonfaceError as error:
-        return error
+        _engine = make()
+    except ImportError as error:
+        raise UsageError(f"it cannot be loaded: {error}", "install again what it is made of") from error
+    return dict(describe(_engine))
+
+
+def _anonymize(pixels: Pixels, key: str, consistent: bool) -> Any:
+    return _engine.anonymize(pixels, Key.from_bytes(key.encode()), consistent=consistent)
+
+
+def _recover(pixels: Pixels, key: str) -> Any:
+    return _engine.recover(pixels, Key.from_bytes(key.encode()), None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import TYPE_CHECKING, Any
 
-from anonface.evaluation.metrics import Interval
+from anonface.evaluation.metrics import NOTHING, Interval
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,25 +62,19 @@ class Figure:
     interval: Interval
 
 
-@dataclass(frozen=True)
-class RecognitionRow:
-    """One measure by a further recognizer.
+@dataclass(frozen=True, kw_only=True)
+class RecognitionRow(Rate):
+    """One measure by a further recognizer, at the thresholds of its table.
 
     Attributes:
-        title, better, undetected: as of :class:`Rate`.
         n: number of measurements.
         distance: their mean, where there was a face.
         cosine: the mean cosine of the same pairs, as papers have it.
-        at: the share matched, one interval a threshold of the table, in its order.
     """
 
-    title: str
-    better: str
     n: int
-    undetected: int
     distance: Interval
     cosine: Interval
-    at: tuple[Interval, ...]
 
 
 @dataclass(frozen=True)
@@ -129,32 +123,24 @@ class Report:
     samples: Samples
     recognitions: Sequence[Recognition] = ()
 
-    def rate(self, title: str, threshold: int = 0) -> Interval:
-        """The interval of the one row whose title starts so, at the threshold of that index.
+    def row(self, title: str) -> Rate | None:
+        """The first rate whose title starts so; None if it was not measured."""
+        return next((rate for rate in self.rates if rate.title.startswith(title)), None)
 
-        Raises:
-            KeyError: no such row.
-        """
-        for row in self.rates:
-            if row.title.startswith(title):
-                return row.at[threshold]
-        raise KeyError(title)
+    def rate(self, title: str, threshold: int = 0) -> Interval:
+        """The interval of that row at the threshold of that index; NOTHING if it was not measured."""
+        row = self.row(title)
+        return row.at[threshold] if row else NOTHING
 
     def figure(self, title: str) -> Interval:
-        """The interval of the figure whose title starts so.
-
-        Raises:
-            KeyError: no such row.
-        """
-        for row in self.figures:
-            if row.title.startswith(title):
-                return row.interval
-        raise KeyError(title)
+        """The interval of the figure with the shortest title that starts so; NOTHING if it was not measured."""
+        found = (figure for figure in self.figures if figure.title.startswith(title))
+        shortest = min(found, key=lambda figure: len(figure.title), default=None)
+        return shortest.interval if shortest else NOTHING
 
 
 def grids(report: Report) -> tuple[Grid, ...]:
     """Text tables: settings, rates by threshold, other figures, and one table for each further recognizer."""
-    settings = tuple((name, "–" if value is None else str(value)) for name, value in report.settings.items())
     limits = tuple((f"threshold, {t.title}", _threshold_text(t.interval)) for t in report.thresholds)
     limits += tuple(
         (f"threshold of {table.recognizer}, {t.title}", _threshold_text(t.interval))
@@ -171,11 +157,15 @@ def grids(report: Report) -> tuple[Grid, ...]:
         for f in report.figures
     )
     return (
-        Grid("Evaluation", ("", ""), settings + limits),
+        Grid("Evaluation", ("", ""), settings_rows(report.settings) + limits),
         Grid("Rates, with 95 % intervals over people", columns, rates),
         Grid("Other figures", ("", "", "mean", "unit", "of"), figures),
         *map(_recognition_grid, report.recognitions),
     )
+
+
+def settings_rows(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, "–" if value is None else str(value)) for name, value in settings.items())
 
 
 def _recognition_grid(table: Recognition) -> Grid:
@@ -210,11 +200,6 @@ def for_terminal(grid: Grid) -> Table:
     return table
 
 
-def markdown(report: Report) -> str:
-    """All tables as Markdown."""
-    return "\n".join(map(as_markdown, grids(report)))
-
-
 def as_markdown(grid: Grid) -> str:
     """One table as Markdown, under its title."""
     lines = [grid.columns, tuple("---" for _ in grid.columns), *grid.rows]
@@ -222,14 +207,10 @@ def as_markdown(grid: Grid) -> str:
     return f"### {grid.title}\n\n" + "\n".join(cells) + "\n"
 
 
-def to_json(report: Report) -> str:
-    """The whole report, samples included, as strict JSON: NaN becomes null, infinity the text "inf"."""
-    return strict_json(asdict(report))
-
-
-def strict_json(value: object) -> str:
-    """Nested dicts, lists and numbers as strict JSON: NaN becomes null, infinity the text "inf"."""
-    return json.dumps(_plain(value), allow_nan=False, ensure_ascii=False)
+def to_json(result: Any) -> str:
+    """A dataclass or mapping, samples included, as strict JSON: NaN becomes null, infinity the text "inf"."""
+    whole = asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
+    return json.dumps(_plain(whole), allow_nan=False, ensure_ascii=False)
 
 
 def _plain(value: object) -> object:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -29,14 +29,11 @@ from anonface.evaluation.judges import (
     select,
 )
 from anonface.evaluation.measurements import Measured, joined
-from anonface.evaluation.perception import Features
-from anonface.evaluation.recognition import match_thresholds, recognitions
 from anonface.evaluation.remote import peak_memory
 from anonface.evaluation.report import Figure, Report
 from anonface.evaluation.summary import Summary
 from anonface.evaluation.trials import Engine, Plan, Show, measure_photo
 from anonface.evaluation.weaknesses import gross_weaknesses
-from anonface.evaluation.worker_process import Worker
 
 GROSS = "gross weaknesses"
 LEFT_OUT = "other photos of the person, rank 1, thresholds measured here; each photo counts as a person"
@@ -58,8 +55,6 @@ def evaluate(
     about: Facts | None = None,
     journal: Path | None = None,
     part: tuple[int, int] = (1, 1),
-    worker: Worker | None = None,
-    other_device: tuple[str, Engine] | None = None,
 ) -> Report:
     """Run the protocol over a folder and report it.
 
@@ -79,8 +74,6 @@ def evaluate(
         journal: a file that keeps measurements. Photos in it are not measured again. It takes more photos (``limit``,
             ``split``), and refuses whatever would change a measurement.
         part: (k, n) measures the k-th of every n photos, so that n processes on one journal share the work.
-        worker: a second process that measures every second photo; it has no ``other_device``.
-        other_device: the name of another device and the same engine on it, which recovers as well.
 
     Returns:
         Rates over photos in whose original the judge finds a face. With a journal, over all of the split in it.
@@ -97,33 +90,27 @@ def evaluate(
     judges = judges or Judges()
     originals = look_at_originals(folder, judges) if originals is None else originals
     photos = select(folder, judges.recognizer, originals, split, limit)
-    book = Journal(journal, _settings(judges, originals, plan, ablations, other_device, about))
+    book = Journal(journal, _settings(judges, originals, plan, ablations, about))
     done = book.measured()
     left = [original for original in photos.judged[part[0] - 1 :: part[1]] if original.file.name not in done]
     started = time.monotonic()
 
-    def measure(original: Original) -> Measured:
-        return measure_photo(engine, judges, original, photos.gallery, plan, ablations, show, other_device)
-
-    results: Iterable[Measured] = map(measure, left)
-    if worker:
-        results = worker.measure_photos(measure, left, photos.gallery, plan, bool(ablations), show)
     new: list[Measured] = []
-    for number, measured in enumerate(results, start=1):
-        book.add(measured)
-        new.append(measured)
+    for number, original in enumerate(left, start=1):
+        new.append(measure_photo(engine, judges, original, photos.gallery, plan, ablations, show))
+        book.add(new[-1])
         if progress:
             progress(number, len(left))
     done = book.measured()
     reported = replace(photos, judged=[original for original in photos.judged if original.file.name in done])
-    report = _report(judges, originals, reported, done, new, about)
+    report = _report(judges, reported, done, new, about)
     settings: dict[str, str | int | float | None] = {
         "date": datetime.date.today().isoformat(),
         "folder": str(folder),
         "set of photos": book.settings["set of photos"],
         **_photo_settings(reported, len(left)),
         "split": split,
-        **_plan_settings(plan, judges, other_device),
+        **_plan_settings(plan, judges),
         **report.settings,
         "seconds of this run": round(time.monotonic() - started, 1),
         "peak memory of this process, GB": round(peak_memory() / 1e9, 2),
@@ -135,24 +122,18 @@ def evaluate(
 
 def _report(
     judges: Judges,
-    originals: Sequence[Original],
     photos: Selection,
     done: Mapping[str, Measured],
     new: Sequence[Measured],
     about: Facts,
 ) -> Report:
-    """All rows over the judged photos; ``new`` are the measurements of this run, with features and embeddings."""
+    """All rows over the judged photos; ``new`` are the measurements of this run, with embeddings."""
     measured = [done[original.file.name] for original in photos.judged]
     samples = joined(measured)
     people = {original.file.name: original.identity for original in photos.judged}
-    thresholds = match_thresholds(judges.recognizer, originals, bool(photos.gallery))
-    summary = Summary(samples, people, thresholds)
-    features: dict[str, list[Features]] = {}
-    for photo in new:
-        for name, vectors in photo.features.items():
-            features.setdefault(name, []).extend(vectors)
+    summary = Summary(samples, people, judges, photos.gallery)
     detectors = photos.chosen[0].found
-    figures = [*summary.figures(detectors, judges.classifiers, judges.distances), *summary.set_distances(features)]
+    figures = summary.figures(detectors)
     for detector in detectors:
         found = [original.found[detector] is not None for original in photos.chosen]
         share = metrics.clustered_mean(found, [original.identity for original in photos.chosen])
@@ -160,13 +141,11 @@ def _report(
     anonymized = {photo.file: photo.hidden for photo in new if photo.hidden is not None}
     return Report(
         settings={"refused by the engine": sum(photo.refused for photo in measured)},
-        thresholds=thresholds,
+        thresholds=summary.thresholds,
         rates=[*summary.rates(), *summary.between_people(anonymized)],
         figures=figures,
         samples=samples,
-        recognitions=recognitions(
-            judges.embedders, samples, people, originals, known=bool(photos.gallery), backend=about.get("backend")
-        ),
+        recognitions=summary.recognitions(about.get("backend")),
     )
 
 
@@ -183,7 +162,7 @@ def _photo_settings(photos: Selection, measured_now: int) -> dict[str, str | int
     }
 
 
-def _plan_settings(plan: Plan, judges: Judges, other_device: tuple[str, Engine] | None) -> dict[str, str | int]:
+def _plan_settings(plan: Plan, judges: Judges) -> dict[str, str | int]:
     return {
         "keys per photo": plan.keys,
         "keys per photo under attacks": min(plan.keys, plan.attack_keys),
@@ -191,7 +170,6 @@ def _plan_settings(plan: Plan, judges: Judges, other_device: tuple[str, Engine] 
         "seed text": plan.seed_text,
         "recognizer": judges.recognizer.name,
         "recognizer seen by a training loss": judges.recognizer.seen_by_loss,
-        **({"recovered on, too": other_device[0]} if other_device else {}),
         "further recognizers": ", ".join(embedder.name for embedder in judges.embedders) or "none",
         "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
     }
@@ -202,7 +180,6 @@ def _settings(
     originals: Sequence[Original],
     plan: Plan,
     ablations: Mapping[str, Engine],
-    other_device: tuple[str, Engine] | None,
     about: Facts,
 ) -> dict[str, object]:
     """Everything that the measurements of a photo depend on, the other photos of the person included.
@@ -218,7 +195,6 @@ def _settings(
         **{name: value for name, value in asdict(plan).items() if value is not None},
         **about,
         "recovery without an identity code": list(ablations),
-        **({"recovered on": other_device[0]} if other_device else {}),
         **({"recognizers": further} if further else {}),
         "judges": judges.names(),
         "set of photos": photos.hexdigest()[:16],

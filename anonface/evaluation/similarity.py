@@ -44,12 +44,9 @@ class Similarity:
             self._measured.add(by(name, recognizer), number, distance(own, seen.get(recognizer)))
         self._compare_others(name, number, seen, self._original if name in (ANONYMIZED, RIGHT) else (MAIN,))
 
-    def by_main(self, name: str, number: int, look: Look | None, with_others: bool = False) -> None:
-        """The same by ``Judges.recognizer`` alone, the other photos only on demand."""
-        seen = {} if look is None else {MAIN: look.embedding}
-        self._measured.add(name, number, distance(self._original[MAIN], seen.get(MAIN)))
-        if with_others:
-            self._compare_others(name, number, seen, (MAIN,))
+    def by_main(self, name: str, number: int, look: Look | None) -> None:
+        """A result's face against the original by ``Judges.recognizer`` alone."""
+        self._measured.add(name, number, distance(self._original[MAIN], None if look is None else look.embedding))
 
     def between(self, a: Embeddings, b: Embeddings, name: str, number: int) -> None:
         """One result against another."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -11,20 +10,14 @@ from numpy.typing import NDArray
 
 from anonface.evaluation import measurements as names
 from anonface.evaluation import metrics
-from anonface.evaluation.attribute_classifiers import AttributeClassifier
 from anonface.evaluation.degradations import DEGRADATIONS
-from anonface.evaluation.perception import (
-    LARGE,
-    Features,
-    MobileNet,
-    PictureDistance,
-    frechet_distance,
-    kernel_distance,
-)
-from anonface.evaluation.report import Figure, Rate, Samples, Threshold
+from anonface.evaluation.judges import Judges, Original
+from anonface.evaluation.report import Figure, Rate, Recognition, RecognitionRow, Samples, Threshold
 
 Floats = NDArray[np.float64]
-LEAST_OF_A_SET = 8  # faces; KID of fewer is left out
+
+FAR_THRESHOLDS = {0.001: 0.588, 0.01: 0.650}
+"""dlib's thresholds at these false accept rates, on 175 in-the-wild photos of 40 people; used for small folders."""
 
 
 class Summary:
@@ -33,43 +26,60 @@ class Summary:
     Args:
         samples: see :func:`anonface.evaluation.measurements.joined`.
         people: the person on each file.
-        thresholds: distances below which two faces match.
+        judges: who measured.
+        gallery: all photos whose people are known; thresholds are measured on them. None if nobody is known.
     """
 
-    def __init__(self, samples: Samples, people: Mapping[str, str], thresholds: Sequence[Threshold]) -> None:
-        self.samples, self.people, self.thresholds = samples, people, thresholds
+    def __init__(
+        self, samples: Samples, people: Mapping[str, str], judges: Judges, gallery: Sequence[Original]
+    ) -> None:
+        self.samples, self.people, self.judges, self.gallery = samples, people, judges, gallery
+        self.thresholds = self._thresholds()
 
     def rates(self) -> list[Rate]:
-        return [*self._matched(), *self._over_clean(), *self._over_wrong()]
+        """By the main recognizer, at each threshold."""
+        limits = [threshold.interval.value for threshold in self.thresholds]
+        matched = [rate for rate, _, _ in self._matches(names.MAIN, limits)]
+        return [*matched, *self._over_clean(limits), *self._over_wrong(limits)]
 
-    def figures(
-        self,
-        detectors: Collection[str],
-        classifiers: Sequence[AttributeClassifier],
-        distances: Sequence[PictureDistance] = (),
-    ) -> list[Figure]:
+    def recognitions(self, backend: object) -> list[Recognition]:
+        """One table a further recognizer; those that a loss of the ``backend`` saw come last."""
+        tables = []
+        for embedder in self.judges.embedders:
+            seen = [(o.embeddings[embedder.name], o.identity) for o in self.gallery if embedder.name in o.embeddings]
+            measured = [(far, _at_far(seen, far)) for far in FAR_THRESHOLDS]
+            limits = [Threshold(f"FAR {100 * far:g} % here", interval) for far, interval in measured if interval]
+            limits += [Threshold(title, metrics.fixed(value)) for title, value in embedder.limits]
+            rows = [
+                RecognitionRow(
+                    **vars(rate),
+                    n=len(distances),
+                    distance=metrics.clustered_mean(distances, people),
+                    cosine=metrics.clustered_mean(1 - distances**2 / 2, people),  # of unit vectors
+                )
+                for rate, distances, people in self._matches(embedder.name, [x.interval.value for x in limits])
+            ]
+            tables.append(Recognition(embedder.name, embedder.seen(backend), tuple(limits), tuple(rows)))
+        return sorted(tables, key=lambda table: table.seen_by_loss)
+
+    def figures(self, detectors: Collection[str]) -> list[Figure]:
         """Means of everything measured; a measurement without samples has no row."""
-        low = (names.ANONYMIZED, names.RANDOM, names.ONE_BIT)
+        classifiers = self.judges.classifiers
+        low = (names.ANONYMIZED, names.PLACED, names.RANDOM, names.ONE_BIT)
+        three = (names.ANONYMIZED, ""), (names.RANDOM, ""), (names.RIGHT, "higher")
         rows = [
             *((f"face found again by {detector}", "higher", "share") for detector in detectors),
             *((names.sex_kept(classifier), "higher", "share") for classifier in classifiers),
-            *((names.age_kept(classifier), "higher", "share") for classifier in classifiers if classifier.reads_age),
+            *((names.age_kept(classifier), "higher", "share") for classifier in classifiers),
             (names.EXPRESSION, "higher", "share"),
             (names.rank_one("original"), "", "share"),
             *((names.rank_one(name), "lower", "share") for name in low),
             (names.rank_one(names.RIGHT), "higher", "share"),
             *((name, "higher", "distance") for name in (*low, names.TWO_KEYS, names.NO_IDENTITY, names.NO_CODE)),
             *((name, "lower", "distance") for name in (names.RIGHT, *map(names.after, DEGRADATIONS))),
-            *(
-                (names.in_the_face(measure, name), better, unit)
-                for measure, unit in (("psnr", "dB"), ("ssim", ""))
-                for name, better in ((names.ANONYMIZED, ""), (names.RANDOM, ""), (names.RIGHT, "higher"))
-            ),
-            *(
-                (f"{name}: {distance.name}", better, "")
-                for distance in distances
-                for name, better in ((names.ANONYMIZED, ""), (names.RANDOM, ""), (names.RIGHT, "lower"))
-            ),
+            *((names.in_the_face("psnr", name), better, "dB") for name, better in three),
+            *((names.in_the_face("ssim", name), better, "") for name, better in three),
+            *((names.lpips(name), "lower" if name == names.RIGHT else "", "") for name, _ in three),
             *((names.box_shift(detector), "lower", "px of 256") for detector in detectors),
             *((name, "lower", "px of 256") for name in (names.LANDMARKS, names.POINTS)),
             (names.TURN, "lower", "degrees"),
@@ -78,7 +88,16 @@ class Summary:
             (names.TONE, "lower", "CIEDE2000"),
             *((name, "lower", "s per face") for name in ("anonymize", "recover")),
         ]
-        return [self._figure(*row) for row in rows if row[0] in self.samples]
+        return [
+            Figure(
+                f"{name}: mean distance" if unit == "distance" else name,
+                better,
+                unit,
+                metrics.clustered_mean(*self._values(name)),
+            )
+            for name, better, unit in rows
+            if name in self.samples
+        ]
 
     def between_people(self, anonymized: Mapping[str, Floats]) -> list[Rate]:
         """Matches between anonymized faces of different people; embeddings by file."""
@@ -90,60 +109,45 @@ class Summary:
         if not pairs:
             return []
         distances, people = zip(*pairs, strict=True)
-        return [Rate(f"{names.TWO_PEOPLE}: matched to each other", "lower", 0, self._match_rates(distances, people))]
+        at = tuple(metrics.match_rate(distances, people, limit.interval.value) for limit in self.thresholds)
+        return [Rate(f"{names.TWO_PEOPLE}: matched to each other", "lower", 0, at)]
 
-    def set_distances(self, features: Mapping[str, Sequence[Features]]) -> list[Figure]:
-        """KID and FID of each result's faces from the original ones, for sets large enough."""
-        rows = []
-        real = features.get("original", ())
-        for name in (names.ANONYMIZED, names.RANDOM, names.RIGHT):
-            made = features.get(name, ())
-            if min(len(real), len(made)) < LEAST_OF_A_SET:
-                continue
-            mean, deviation = (1000 * value for value in kernel_distance(real, made))
-            interval = metrics.Interval(mean, mean - deviation, mean + deviation, len(made))
-            rows.append(Figure(f"{name}: KID x 1000 ({MobileNet.features_name})", "lower", "", interval))
-            if min(len(real), len(made)) >= LARGE:
-                interval = metrics.Interval(frechet_distance(real, made), math.nan, math.nan, len(made))
-                rows.append(Figure(f"{name}: FID ({MobileNet.features_name})", "lower", "", interval))
-        return rows
+    def _thresholds(self) -> tuple[Threshold, ...]:
+        """The main recognizer's own threshold, and one for each false accept rate.
 
-    def rate(self, title: str, better: str, name: str, missing_matches: bool = False) -> Iterator[Rate]:
-        """One row, or none where nothing of that name was measured."""
-        distances, people = self._values(name)
-        if distances.size:
-            at = self._match_rates(distances, people, missing_matches)
-            yield Rate(title, better, int(np.isnan(distances).sum()), at)
+        The latter come from the pairs of different people where these suffice for one false match, else from
+        FAR_THRESHOLDS.
+        """
+        recognizer = self.judges.recognizer
+        found = [Threshold(f"{recognizer.name}'s own", metrics.fixed(recognizer.threshold))]
+        seen = [(o.look.embedding, o.identity) for o in self.gallery if o.look is not None]
+        for far, fallback in FAR_THRESHOLDS.items():
+            measured = _at_far(seen, far)
+            where, interval = ("here", measured) if measured else ("elsewhere", metrics.fixed(fallback))
+            found.append(Threshold(f"FAR {100 * far:g} % {where}", interval))
+        return tuple(found)
 
-    def _figure(self, name: str, better: str, unit: str) -> Figure:
-        title = f"{name}: mean distance" if unit == "distance" else name
-        return Figure(title, better, unit, metrics.clustered_mean(*self._values(name)))
+    def _matches(self, recognizer: str, limits: Sequence[float]) -> Iterator[tuple[Rate, Floats, list[str]]]:
+        """The rates of all that one recognizer measured, with the distances and people behind them."""
 
-    def _values(self, name: str) -> tuple[Floats, list[str]]:
-        rows = self.samples.get(name, ())
-        return np.array([value for _, _, value in rows], dtype=np.float64), [self.people[file] for file, _, _ in rows]
+        def row(title: str, better: str, name: str, missing: bool = False) -> Iterator[tuple[Rate, Floats, list[str]]]:
+            distances, people = self._values(names.by(name, recognizer))
+            if distances.size:
+                at = tuple(metrics.match_rate(distances, people, x, missing_matches=missing) for x in limits)
+                yield Rate(title, better, int(np.isnan(distances).sum()), at), distances, people
 
-    def _match_rates(
-        self, distances: Sequence[float] | Floats, people: Sequence[str], missing_matches: bool = False
-    ) -> tuple[metrics.Interval, ...]:
-        return tuple(
-            metrics.match_rate(distances, people, threshold.interval.value, missing_matches=missing_matches)
-            for threshold in self.thresholds
-        )
-
-    def _matched(self) -> Iterator[Rate]:
-        for name in (names.ANONYMIZED, names.RANDOM, names.ONE_BIT, names.NO_IDENTITY, names.NO_CODE):
-            yield from self.rate(f"{name}: matched to the original", "lower", name)
-            yield from self.rate(f"{name}: matched, or no face found", "lower", name, missing_matches=True)
-        yield from self.rate(f"{names.TWO_KEYS}: matched to each other", "lower", names.TWO_KEYS)
-        on_devices = [name for name in self.samples if name.startswith(names.recovered_on(""))]
-        for name in (names.RIGHT, *on_devices, *map(names.after, DEGRADATIONS)):
-            yield from self.rate(f"{name}: matched to the original", "higher", name)
-        low = (names.ANONYMIZED, names.RANDOM)
+        low = (names.ANONYMIZED, names.PLACED, names.RANDOM, names.ONE_BIT, names.NO_IDENTITY, names.NO_CODE)
+        for name in low:
+            yield from row(f"{name}: matched to the original", "lower", name)
+            if name != names.PLACED:  # there a face is always read
+                yield from row(f"{name}: matched, or no face found", "lower", name, missing=True)
+        yield from row(f"{names.TWO_KEYS}: matched to each other", "lower", names.TWO_KEYS)
+        for name in (names.RIGHT, *map(names.after, DEGRADATIONS)):
+            yield from row(f"{name}: matched to the original", "higher", name)
         for name, better in (("original", ""), *((name, "lower") for name in low), (names.RIGHT, "higher")):
-            yield from self.rate(f"{name}: matched to other photos of the person (TAR)", better, names.others(name))
+            yield from row(f"{name}: matched to other photos of the person (TAR)", better, names.others(name))
 
-    def _over_clean(self) -> Iterator[Rate]:
+    def _over_clean(self, limits: Sequence[float]) -> Iterator[Rate]:
         """Matches of recovered faces over those of the originals, over the same pairs of photos."""
         distances, people = self._values(names.others(names.RIGHT))
         if not distances.size:
@@ -155,16 +159,30 @@ class Summary:
         repeats = {file: sum(row[0] == file for row in self.samples[names.RIGHT]) for file in clean}
         base = np.array([value for file, values in clean.items() for value in values * repeats[file]])
         title = f"{names.RIGHT} / original: matched to other photos of the person"
-        yield Rate(title, "higher", int(np.isnan(distances).sum()), self._ratios(distances, base, people), "ratio")
+        yield Rate(title, "higher", int(np.isnan(distances).sum()), _ratios(distances, base, people, limits), "ratio")
 
-    def _over_wrong(self) -> Iterator[Rate]:
+    def _over_wrong(self, limits: Sequence[float]) -> Iterator[Rate]:
         right, people = self._values(names.RIGHT)
         for name in (names.RANDOM, names.ONE_BIT):
             wrong, _ = self._values(name)
             if right.size:
-                yield Rate(f"right key / {name}", "higher", 0, self._ratios(right, wrong, people), "ratio")
+                yield Rate(f"right key / {name}", "higher", 0, _ratios(right, wrong, people, limits), "ratio")
 
-    def _ratios(self, above: Floats, below: Floats, people: Sequence[str]) -> tuple[metrics.Interval, ...]:
-        """Ratios of two match rates over the same people."""
-        limits = [threshold.interval.value for threshold in self.thresholds]
-        return tuple(metrics.clustered_ratio(above < limit, below < limit, people) for limit in limits)
+    def _values(self, name: str) -> tuple[Floats, list[str]]:
+        rows = self.samples.get(name, ())
+        return np.array([value for _, _, value in rows], dtype=np.float64), [self.people[file] for file, _, _ in rows]
+
+
+def _at_far(seen: Sequence[tuple[Floats, str]], far: float) -> metrics.Interval | None:
+    """Threshold at a false accept rate from (embedding, person); None where the pairs are too few for a false match."""
+    if not seen:
+        return None
+    threshold = metrics.impostor_threshold([e for e, _ in seen], [identity for _, identity in seen], far)
+    return threshold if threshold.n * far >= 1 else None
+
+
+def _ratios(
+    above: Floats, below: Floats, people: Sequence[str], limits: Sequence[float]
+) -> tuple[metrics.Interval, ...]:
+    """Ratios of two match rates over the same people."""
+    return tuple(metrics.clustered_ratio(above < limit, below < limit, people) for limit in limits)

@@ -22,7 +22,7 @@ from anonface.evaluation.fidelity import psnr, ssim, tone
 from anonface.evaluation.judges import CROP, Aligned, Judges, Original
 from anonface.evaluation.measurements import Measured
 from anonface.evaluation.recognizers import Detection, Look
-from anonface.evaluation.similarity import Embeddings, Similarity
+from anonface.evaluation.similarity import Embeddings, Similarity, distance
 from anonface.faces import align
 from anonface.images import Photo, encode_photo, read_photo
 
@@ -43,7 +43,10 @@ class Result(Protocol):
 
 
 class Engine(Protocol):
-    """The part of :class:`anonface.pipeline.Engine` that an evaluation needs."""
+    """The part of :class:`anonface.pipeline.Engine` that an evaluation needs.
+
+    One in another process has ``seconds`` too, of its last call without the transfer.
+    """
 
     def anonymize(self, pixels: Pixels, key: Key, *, consistent: bool) -> Result: ...
 
@@ -97,7 +100,6 @@ def measure_photo(
     plan: Plan,
     ablations: Mapping[str, Engine] | None = None,
     show: Show | None = None,
-    other_device: tuple[str, Engine] | None = None,
 ) -> Measured:
     """Every trial of the plan on one photo.
 
@@ -106,9 +108,8 @@ def measure_photo(
             same person.
         ablations: engines that recover without an identity code, by the name of the measurement.
         show: called for the first key with its pictures; see ``run.evaluate``.
-        other_device: a device's name and the engine on it, which recovers as well.
     """
-    trial = _Trial(engine, ablations or {}, judges, original, gallery, plan, other_device)
+    trial = _Trial(engine, ablations or {}, judges, original, gallery, plan)
     hidden = [trial.under_key(number, show) for number in range(plan.keys)]
     for (i, a), (_, b) in itertools.combinations(enumerate(hidden), 2):
         trial.similarity.between(a, b, names.TWO_KEYS, i)
@@ -126,23 +127,22 @@ class _Trial:
         original: Original,
         gallery: Sequence[Original],
         plan: Plan,
-        other_device: tuple[str, Engine] | None,
     ) -> None:
         assert original.look is not None and original.box is not None
-        self.engine, self.ablations, self.other_device = engine, ablations, other_device
+        self.engine, self.ablations = engine, ablations
         self.judges, self.original, self.plan = judges, original, plan
         self.look, self.box = original.look, original.box
         self.pixels, self.name = original.pixels(), original.file.name
         self.measured = Measured(self.name)
         self.area = judges.area(original.aligned) if original.aligned else None
-        self.keep_features("original", None if original.aligned is None else original.aligned.crop)
         self.similarity = Similarity(judges, original, gallery, self.measured)
 
     def under_key(self, number: int, show: Show | None) -> Embeddings:
         """Anonymize under one right key and recover in every way; returns the embeddings of the anonymized face."""
         plan = self.plan
         right = evaluation_key(plan.seed_text, self.name, number)
-        result = self.timed("anonymize", number, lambda: self.engine.anonymize(self.pixels, right, consistent=True))
+        anonymize = functools.partial(self.engine.anonymize, self.pixels, right, consistent=True)
+        result = self.called(self.engine, anonymize, number, "anonymize")
         hidden = self.measure_anonymized(result, number)
         versions: list[Pixels | None] = [self.pixels, result]
         if plan.recover_keys is None or number < plan.recover_keys:
@@ -150,7 +150,7 @@ class _Trial:
         if number < plan.attack_keys:
             self.recover_degraded(result, right, number)
             for name, engine in self.ablations.items():
-                self.similarity.by_main(name, number, self.seen(self.recovered(engine, result, right, number, None)))
+                self.similarity.by_main(name, number, self.seen(self.recovered(engine, result, right)))
         if number == 0:
             self.measured.hidden = hidden.get(names.MAIN)
             if show:
@@ -163,6 +163,9 @@ class _Trial:
         aligned = None if result is None else self.judges.aligned(result, self.box)
         embeddings = self.similarity.embeddings(look, aligned)
         self.similarity.to_original(names.ANONYMIZED, number, embeddings)
+        if number == 0 and result is not None:
+            placed = self.judges.recognizer.at(result, self.look.box).embedding
+            self.measured.add(names.PLACED, number, distance(placed, self.look.embedding))
         detected: Mapping[str, Detection | None] = dict.fromkeys(self.original.found)
         if result is not None:
             detected = self.judges.found(result, self.box, look)
@@ -175,7 +178,7 @@ class _Trial:
         return embeddings
 
     def recover_under_all(self, result: Pixels | None, right: Key, number: int) -> list[Pixels | None]:
-        """Recover with the right key, two wrong ones, and on the other device; returns the former three."""
+        """Recover with the right key and two wrong ones."""
         seed_text = self.plan.seed_text
         versions: list[Pixels | None] = []
         keys = {
@@ -184,15 +187,11 @@ class _Trial:
             names.ONE_BIT: one_bit_off(seed_text, self.name, number),
         }
         for name, key in keys.items():
-            back = self.recovered(self.engine, result, key, number)
+            back = self.recovered(self.engine, result, key, number, "recover")
             aligned = None if back is None or not self.judges.embedders else self.judges.aligned(back, self.box)
             self.similarity.to_original(name, number, self.similarity.embeddings(self.seen(back), aligned))
             self.measure_pixels(name, back, number)
             versions.append(back)
-        if self.other_device:
-            device, engine = self.other_device
-            back = self.recovered(engine, result, right, number, None)
-            self.similarity.by_main(names.recovered_on(device), number, self.seen(back), with_others=True)
         return versions
 
     def recover_degraded(self, result: Pixels | None, right: Key, number: int) -> None:
@@ -202,7 +201,7 @@ class _Trial:
             if result is not None:
                 seed = int.from_bytes(_digest(self.plan.seed_text, self.name, number, name)[:8])
                 arrived, box = change(result, seed), change.moved(self.box, result.shape)
-            back = self.recovered(self.engine, arrived, right, number, None)
+            back = self.recovered(self.engine, arrived, right)
             self.similarity.by_main(names.after(name), number, self.seen(back, box))
 
     def measure_layout(
@@ -235,7 +234,7 @@ class _Trial:
             self.measured.add(name, number, value)
 
     def measure_pixels(self, name: str, pixels: Pixels | None, number: int) -> None:
-        """PSNR, SSIM and perceptual distances to the original, over the face's aligned crop at the same place."""
+        """PSNR, SSIM and LPIPS to the original, over the face's aligned crop at the same place."""
         aligned = self.original.aligned
         if aligned is None or self.area is None:
             return
@@ -243,17 +242,11 @@ class _Trial:
         for measure in (psnr, ssim):
             value = np.nan if crop is None else measure(aligned.crop, crop, self.area)
             self.measured.add(names.in_the_face(measure.__name__, name), number, value)
-        for distance in self.judges.distances:
-            value = np.nan if crop is None else distance(aligned.crop, crop)
-            self.measured.add(f"{name}: {distance.name}", number, value)
+        if self.judges.lpips:
+            value = np.nan if crop is None else self.judges.lpips(aligned.crop, crop)
+            self.measured.add(names.lpips(name), number, value)
         if name == names.ANONYMIZED:
             self.measured.add(names.TONE, number, np.nan if crop is None else tone(aligned.crop, crop, self.area))
-        self.keep_features(name, crop)
-
-    def keep_features(self, name: str, crop: Pixels | None) -> None:
-        features = None if crop is None else self.judges.features(crop)
-        if features is not None:
-            self.measured.features.setdefault(name, []).append(features)
 
     def measure_attributes(self, aligned: Aligned | None, number: int) -> None:
         """Whether each classifier reads the same of the anonymized face; what it cannot read counts as not kept."""
@@ -281,14 +274,16 @@ class _Trial:
             self.measured.add(names.EXPRESSION_DISTANCE, number, apart)
 
     def recovered(
-        self, engine: Engine, pixels: Pixels | None, key: Key, number: int, name: str | None = "recover"
+        self, engine: Engine, pixels: Pixels | None, key: Key, number: int = 0, timed: str = ""
     ) -> Pixels | None:
-        return None if pixels is None else self.timed(name, number, lambda: engine.recover(pixels, key, None))
+        if pixels is None:
+            return None
+        return self.called(engine, functools.partial(engine.recover, pixels, key, None), number, timed)
 
-    def timed(self, name: str | None, number: int, call: Callable[[], Result]) -> Pixels | None:
+    def called(self, engine: Engine, call: Callable[[], Result], number: int, timed: str) -> Pixels | None:
         """Pixels of an engine's result, read back from a PNG; None where the engine finds no face.
 
-        Seconds a face are measured under ``name``, and not at all without one.
+        Seconds a face are measured under the name ``timed``, and not at all without one.
         """
         started = time.perf_counter()
         try:
@@ -296,8 +291,9 @@ class _Trial:
         except NoFaceError:
             self.measured.refused += 1
             return None
-        if name:
-            self.measured.add(name, number, (time.perf_counter() - started) / max(1, len(result.faces)))
+        seconds = getattr(engine, "seconds", time.perf_counter() - started)
+        if timed:
+            self.measured.add(timed, number, seconds / max(1, len(result.faces)))
         return through_png(result.pixels)
 
     def seen(self, pixels: Pixels | None, box: ArrayLike | None = None) -> Look | None:

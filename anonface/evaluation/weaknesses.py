@@ -19,10 +19,7 @@ def gross_weaknesses(report: Report) -> str:
 
     def rate(name: str, what: str = "matched to the original") -> float:
         """At the judge's own threshold; NaN, for which no comparison holds, where too little was measured."""
-        try:
-            found = report.rate(f"{name}: {what}")
-        except KeyError:
-            return math.nan
+        found = report.rate(f"{name}: {what}")
         return found.value if found.n >= LEAST else math.nan
 
     right = rate(RIGHT)

@@ -79,12 +79,6 @@ def look_again(
     return finished, covers
 
 
-def found_again(finished: Pixels, faces: Sequence[Face], detector: Detector) -> list[bool]:
-    """Whether each face of the original is found at its place in the finished photo."""
-    seen = detector.detect(finished) if faces else []
-    return [any(same_face(other, face, LIKE_BOX, LIKE_POINTS) for other in seen) for face in faces]
-
-
 def elsewhere(faces: Sequence[Face], places: Sequence[Box]) -> list[Box]:
     """The boxes of faces that agree with none of these boxes."""
     return [face.box for face in faces if all(box_iou(face.box, place) < LIKE_BOX for place in places)]

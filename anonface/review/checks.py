@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.checks import seen_at
 from anonface.errors import ContainerError
-from anonface.evaluation.embedders import EMBEDDERS, Embedder
+from anonface.evaluation.embedders import Embedder
 from anonface.faces import align
-from anonface.faces.detect import Box, Detector, Face, box_iou
+from anonface.faces.detect import Box, Detector, Face
 from anonface.faces.locate import locate
-from anonface.faces.second_look import LIKE_BOX
 from anonface.record import anf1, carriers
 from anonface.record.anf1 import FaceReport
 
@@ -27,8 +26,6 @@ FINDINGS: tuple[Finding, ...] = get_args(Finding)
 RECOGNIZER, LIMIT = "sface", 1.128
 """The recognizer, and the distance of unit embeddings below which two faces count as one person: OpenCV's own."""
 SMALL = 48  # px: width of a face's box, below which a synthetic face shows little of its faults
-AROUND = 1.0  # of a face's longer side on every side of it: where it is looked for again
-LOOKED_AT = 96  # px, to which a larger face is scaled down before it is looked for
 CROP = 256  # px, of an aligned face for a recognizer
 SAME = 5.0  # mean difference of grey levels up to which a face counts as unchanged; JPEG alone changes 1 to 3
 
@@ -56,93 +53,51 @@ class Checked:
         return FINDINGS.index(self.findings[0]), -size if by_size else size if self.findings[0] == "small" else nearest
 
 
-class Checker:
-    """Checks faces of finished photos.
+def check(
+    before: Pixels,
+    after: Pixels,
+    faces: Sequence[FaceReport],
+    detector: Detector | None,
+    recognizer: Embedder | None,
+) -> list[Checked]:
+    """Check the faces of one finished photo.
 
     Args:
-        detector: looks for the faces in results; None leaves out what depends on it.
+        before, after: the original and the result, uint8 [H, W, 3] of one size.
+        faces: what the run, or :func:`faces_of`, says of them.
+        detector: looks for the faces in the result; None leaves out what depends on it.
         recognizer: compares them with the originals; None leaves that out.
     """
-
-    def __init__(self, detector: Detector | None, recognizer: Embedder | None) -> None:
-        self.detector, self.recognizer = detector, recognizer
-
-    def check(self, before: Pixels, after: Pixels, faces: Sequence[FaceReport]) -> list[Checked]:
-        """Check the faces of one photo.
-
-        Args:
-            before, after: the original and the result, uint8 [H, W, 3] of one size.
-            faces: what the run, or :func:`faces_of`, says of them.
-        """
-        return [self._checked(before, after, face) for face in faces]
-
-    def _checked(self, before: Pixels, after: Pixels, face: FaceReport) -> Checked:
-        if face.kind == "kept":
-            return Checked(face, ("left",))
-        again = seen_near(after, face.box, self.detector) if self.detector else None
-        if face.kind == "mosaic":
-            return Checked(face, ("still seen", "covered") if again else ("covered",))
+    boxes = [face.box for face in faces]
+    again = seen_at(after, boxes, detector) if detector else [None] * len(faces)
+    known = seen_at(before, boxes, detector) if detector and recognizer else [None] * len(faces)
+    results = []
+    for face, then, now in zip(faces, known, again, strict=True):
         findings: list[Finding] = []
-        distance: float | None = None
-        if self.detector and again is None:
-            findings.append("not found again")
-        elif again and (distance := self._distance(before, after, face, again)) is not None and distance < LIMIT:
-            findings.append("still matched")
-        if max(face.box[2:]) < SMALL:
-            findings.append("small")
-        return Checked(face, tuple(findings) or ("no finding",), distance)
-
-    def _distance(self, before: Pixels, after: Pixels, face: FaceReport, again: Face) -> float | None:
-        """How far a face is from the original for the recognizer; None if that cannot be told."""
-        if not (self.detector and self.recognizer and (there := seen_near(before, face.box, self.detector))):
-            return None
-        return float(np.linalg.norm(self._embedding(before, there) - self._embedding(after, again)))
-
-    def _embedding(self, pixels: Pixels, face: Face) -> NDArray[np.float64]:
-        assert self.recognizer
-        mesh = align.landmarks468(pixels, face)
-        quad = align.ffhq_quad(mesh)
-        points = align.transform(align.photo_to_crop(quad, CROP), mesh)
-        return self.recognizer.embed(align.crop(pixels, quad, CROP), points)
+        distance = None
+        if face.kind == "kept":
+            findings = ["left"]
+        elif face.kind == "mosaic":
+            findings = ["still seen", "covered"] if now else ["covered"]
+        else:
+            if recognizer and then and now:
+                ends = _embedding(before, then, recognizer), _embedding(after, now, recognizer)
+                distance = float(np.linalg.norm(ends[0] - ends[1]))
+            if detector and now is None:
+                findings.append("not found again")
+            if distance is not None and distance < LIMIT:
+                findings.append("still matched")
+            if max(face.box[2:]) < SMALL:
+                findings.append("small")
+        results.append(Checked(face, tuple(findings) or ("no finding",), distance))
+    return results
 
 
-def recognizer() -> Embedder:
-    """RECOGNIZER.
-
-    Raises:
-        WeightsError: its weights cannot be had.
-        UsageError: OpenCV cannot read them.
-    """
-    return EMBEDDERS[RECOGNIZER]()
-
-
-def seen_near(pixels: Pixels, box: Box, detector: Detector) -> Face | None:
-    """The face that a detector sees at a place, or None.
-
-    Args:
-        pixels: uint8 [H, W, 3].
-        box: (x, y, w, h) in pixels, where a face should be.
-    """
-    x, y, w, h = box
-    reach = AROUND * max(w, h)
-    left, top = max(int(x - reach), 0), max(int(y - reach), 0)
-    part = pixels[top : max(int(y + h + reach) + 1, 0), left : max(int(x + w + reach) + 1, 0)]
-    if not part.size:
-        return None
-    scale = min(1.0, LOOKED_AT / max(w, h))
-    size = (max(1, round(part.shape[1] * scale)), max(1, round(part.shape[0] * scale)))
-    small = cv2.resize(part, size, interpolation=cv2.INTER_AREA) if scale < 1 else part
-    places = [
-        Face(
-            (fx / scale + left, fy / scale + top, fw / scale, fh / scale),
-            face.points / scale + np.array([left, top]),
-            face.score,
-        )
-        for face in detector.detect(np.ascontiguousarray(small, np.uint8))
-        for fx, fy, fw, fh in [face.box]
-    ]
-    best = max(places, key=lambda face: box_iou(face.box, box), default=None)
-    return best if best and box_iou(best.box, box) >= LIKE_BOX else None
+def _embedding(pixels: Pixels, face: Face, recognizer: Embedder) -> NDArray[np.float64]:
+    mesh = align.landmarks468(pixels, face)
+    quad = align.ffhq_quad(mesh)
+    points = align.transform(align.photo_to_crop(quad, CROP), mesh)
+    return recognizer.embed(align.crop(pixels, quad, CROP), points)
 
 
 def faces_of(before: Pixels, after: Pixels, data: bytes, detector: Detector) -> list[FaceReport]:

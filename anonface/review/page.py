@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import IO, Literal, get_args, overload
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from anonface.errors import OutputError, reason, remedy
-from anonface.images import write_together
-from anonface.review.checks import FINDINGS, SMALL, Checked, Finding
+from anonface.images import write_atomic
+from anonface.images.pictures import around, document, inline
+from anonface.review.checks import SMALL, Checked, Finding
 
 Pixels = NDArray[np.uint8]
 Group = Literal["left in the clear", "no face", "no result", "other"]
@@ -33,21 +29,22 @@ FULL_SIZE = 3  # faces of a photo; with more, their pictures are smaller, so tha
 WHOLE, WHOLE_QUALITY = 288, 65  # the same of a whole photo
 BOX = (255, 150, 0)
 
-SECTIONS: dict[Finding, str] = {
-    "not found again": "Not found again",
-    "still matched": "Still matched to the original",
-    "still seen": "Covered, and still seen as a face",
-    "covered": "Covered by a mosaic",
-    "small": "Small",
-    "no finding": "The others",
-}
-MEANINGS: dict[Finding, str] = {
-    "not found again": "The detector finds no face in the result where it should be. Such faces are often distorted.",
-    "still matched": "A face recognizer takes original and result for one person.",
-    "still seen": "The detector still finds a face in the mosaic.",
-    "covered": "These faces could not be replaced.",
-    "small": f"Replaced faces of less than {SMALL} px.",
-    "no finding": "Replaced faces about which the checks found nothing, the most similar ones first.",
+SECTIONS: dict[Finding, tuple[str, str]] = {
+    "not found again": (
+        "Not found again",
+        "The detector finds no face in the result where it should be. Such faces are often distorted.",
+    ),
+    "still matched": (
+        "Still matched to the original",
+        "A face recognizer takes original and result for one person.",
+    ),
+    "still seen": ("Covered, and still seen as a face", "The detector still finds a face in the mosaic."),
+    "covered": ("Covered by a mosaic", "These faces could not be replaced."),
+    "small": ("Small", f"Replaced faces of less than {SMALL} px."),
+    "no finding": (
+        "The others",
+        "Replaced faces about which the checks found nothing, the most similar ones first.",
+    ),
 }
 PHOTOS: dict[Group, tuple[str, str]] = {
     "left in the clear": ("Photos with faces left in the clear", "The boxes show these faces."),
@@ -79,7 +76,6 @@ img { display: block; max-width: 100%; height: auto; border-radius: 3px; }
 figcaption { font-size: 13px; margin-top: .3rem; overflow-wrap: anywhere; }
 em { font-style: normal; color: var(--mark); }
 """
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 WARNING = (
     "This page shows the original faces. Keep it as safe as the original photos, and delete it when you are done. "
     "Nothing in it leads to a network."
@@ -125,16 +121,12 @@ class Totals:
 
 
 class Page:
-    """A page in the making. Photos are added in any order; what is most likely wrong comes first in the file.
+    """A page in the making. Photos are added in any order; what is most likely wrong comes first in the file."""
 
-    What was added lies in a temporary file, so memory holds one photo at a time.
-    """
-
-    def __init__(self, spool: IO[bytes]) -> None:
+    def __init__(self) -> None:
         self.totals = Totals()
-        self._spool = spool
-        self._faces: list[tuple[tuple[int, float], int, int]] = []  # rank, offset, length
-        self._photos: dict[Group, list[tuple[int, int]]] = {group: [] for group in GROUPS}
+        self._faces: list[tuple[tuple[int, float], str]] = []  # rank, HTML
+        self._photos: dict[Group, list[str]] = {group: [] for group in GROUPS}
 
     def add(self, photo: Reviewed) -> None:
         """Add a photo and its faces."""
@@ -143,105 +135,41 @@ class Page:
             if checked.findings[0] == "left":
                 continue
             self.totals.findings[checked.findings[0]] += 1
-            self._faces.append((checked.rank, *self._kept(_face(photo, checked))))
+            self._faces.append((checked.rank, _face(photo, checked)))
         self.totals.groups[photo.group] += 1
-        self._photos[photo.group].append(self._kept(_whole(photo)))
+        self._photos[photo.group].append(_whole(photo))
 
-    def write(self, file: Path, title: str, remarks: Sequence[str], overwrite: bool) -> None:
+    def write(self, file: Path, title: str, remark: str, overwrite: bool) -> None:
         """Write the page, whole or not at all.
 
         Args:
             title: its heading.
-            remarks: one sentence each, such as which checks were left out.
+            remark: a sentence, such as which checks were left out.
 
         Raises:
             OutputError: it exists, or cannot be written.
         """
-        pieces: list[bytes | tuple[int, int]] = [self._head(title, remarks).encode()]
-        faces = sorted(self._faces)
-        for number, finding in enumerate(FINDINGS):
-            if spans := [(at, length) for rank, at, length in faces if rank[0] == number]:
-                heading = _heading(f"f{number}", SECTIONS[finding], len(spans), MEANINGS[finding])
-                pieces += [heading.encode(), *spans, b"</div>\n"]
-        for number, group in enumerate(GROUPS):
-            if spans := self._photos[group]:
-                heading = _heading(f"p{number}", PHOTOS[group][0], len(spans), PHOTOS[group][1])
-                pieces += [heading.encode(), *spans, b"</div>\n"]
-        pieces.append(b"</main>\n</body>\n</html>\n")
-        write_together([(file, _Pieces(self._spool, pieces))], overwrite)
-
-    def _kept(self, text: str) -> tuple[int, int]:
-        """Put a part of the page into the temporary file; its place there."""
-        at, data = self._spool.seek(0, io.SEEK_END), text.encode()
-        try:
-            self._spool.write(data)
-        except OSError as error:
-            raise OutputError(f"the page cannot be written: {reason(error)}", remedy(error)) from None
-        return at, len(data)
-
-    def _head(self, title: str, remarks: Sequence[str]) -> str:
+        faces = sorted(self._faces, key=lambda face: face[0])
+        sections = [
+            (f"f{number}", *section, [html for rank, html in faces if rank[0] == number])
+            for number, section in enumerate(SECTIONS.values())
+        ]
+        sections += [(f"p{n}", *PHOTOS[group], self._photos[group]) for n, group in enumerate(GROUPS)]
+        sections = [section for section in sections if section[3]]
         totals = self.totals
         counts = [("photos", totals.groups.total()), ("faces", totals.kinds.total())]
         counts += [(f"faces {word}", totals.kinds[kind]) for kind, word in KINDS.items()]
         rows = "".join(f"<tr><td>{what}</td><td>{number}</td></tr>\n" for what, number in counts)
-        links = [(f"f{n}", SECTIONS[f], totals.findings[f]) for n, f in enumerate(FINDINGS) if totals.findings[f]]
-        links += [(f"p{n}", PHOTOS[g][0], totals.groups[g]) for n, g in enumerate(GROUPS) if totals.groups[g]]
-        nav = "".join(f'<li><a href="#{anchor}">{text}</a>: {number}</li>\n' for anchor, text, number in links)
-        said = "".join(f"<p>{escape(remark)}</p>\n" for remark in remarks)
-        return (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-            f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-            f'<h1>{escape(title)}</h1>\n<p class="warning">{WARNING}</p>\n<table>\n{rows}</table>\n{said}'
+        links = "".join(f'<li><a href="#{a}">{text}</a>: {len(cards)}</li>\n' for a, text, _, cards in sections)
+        body = (
+            f'<p class="warning">{WARNING}</p>\n<table>\n{rows}</table>\n<p>{escape(remark)}</p>\n'
             "<p>Left: the original. Right: the result. Faces most likely wrong come first. "
-            f"Tab goes from face to face.</p>\n<nav>\n<ul>\n{nav}</ul>\n</nav>\n"
+            f"Tab goes from face to face.</p>\n<nav>\n<ul>\n{links}</ul>\n</nav>\n"
         )
-
-
-@contextmanager
-def new_page(folder: Path) -> Iterator[Page]:
-    """A page in the making, whose temporary file lies in that folder.
-
-    Raises:
-        OutputError: the folder takes no file.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        spool = tempfile.TemporaryFile(dir=folder, prefix=".anonface-", suffix=".tmp")  # noqa: SIM115
-    except OSError as error:
-        raise OutputError(f"the folder {folder} takes no file: {reason(error)}", remedy(error)) from None
-    with spool:
-        yield Page(spool)
-
-
-class _Pieces(Sequence[bytes]):
-    """The parts of a file; those in a temporary file are read when they are needed."""
-
-    def __init__(self, spool: IO[bytes], parts: Sequence[bytes | tuple[int, int]]) -> None:
-        self._spool, self._parts = spool, parts
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    @overload
-    def __getitem__(self, number: int) -> bytes: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[bytes]: ...
-
-    def __getitem__(self, number: int | slice) -> bytes | Sequence[bytes]:
-        if isinstance(number, slice):
-            return _Pieces(self._spool, self._parts[number])
-        part = self._parts[number]
-        if isinstance(part, bytes):
-            return part
-        self._spool.seek(part[0])
-        return self._spool.read(part[1])
-
-
-def _heading(anchor: str, text: str, number: int, meaning: str) -> str:
-    return f'<h2 id="{anchor}">{text} ({number})</h2>\n<p>{meaning}</p>\n<div class="cards">\n'
+        for anchor, text, meaning, cards in sections:
+            body += f'<h2 id="{anchor}">{text} ({len(cards)})</h2>\n<p>{meaning}</p>\n<div class="cards">\n'
+            body += "".join(cards) + "</div>\n"
+        write_atomic(file, document(title, STYLE, body).encode(), overwrite)
 
 
 def _face(photo: Reviewed, checked: Checked) -> str:
@@ -252,7 +180,7 @@ def _face(photo: Reviewed, checked: Checked) -> str:
         SIDE if len(photo.faces) <= FULL_SIZE else max(LEAST_SIDE, round(SIDE * (FULL_SIZE / len(photo.faces)) ** 0.5))
     )
     pictures = [
-        _picture(_around(pixels, face.box), side, QUALITY, f"face {face.index} of {photo.name}, {when}")
+        _picture(around(pixels, face.box, ROUND_A_FACE), side, QUALITY, f"face {face.index} of {photo.name}, {when}")
         for pixels, when in ((photo.before, "before"), (photo.after, "after"))
     ]
     words = [f"face {face.index}, {round(face.box[2])} x {round(face.box[3])} px", KINDS[face.kind]]
@@ -282,16 +210,6 @@ def _card(pictures: Sequence[str], caption: str) -> str:
     return f'<figure tabindex="0"><div>{"".join(pictures)}</div><figcaption>{caption}</figcaption></figure>\n'
 
 
-def _around(pixels: Pixels, box: tuple[float, float, float, float]) -> Pixels:
-    """The square around a face, cropped at the photo's border; at least one pixel."""
-    x, y, w, h = box
-    half = ROUND_A_FACE * max(w, h) / 2
-    height, width = pixels.shape[:2]
-    left, top = (int(np.clip(v, 0, end - 1)) for v, end in ((x + w / 2 - half, width), (y + h / 2 - half, height)))
-    right, bottom = round(x + w / 2 + half), round(y + h / 2 + half)
-    return pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
-
-
 def _picture(
     pixels: Pixels,
     side: int,
@@ -308,8 +226,4 @@ def _picture(
         draw.rectangle([x * scale, y * scale, (x + w) * scale, (y + h) * scale], outline=BOX, width=2)
         place = (max(x * scale, 0) + 3, max(y * scale, 0) + 1)
         draw.text(place, str(number), BOX, ImageFont.load_default(14), stroke_width=2, stroke_fill=(0, 0, 0))
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=quality, optimize=True)
-    data = base64.b64encode(file.getvalue()).decode()
-    size = f'width="{picture.width}" height="{picture.height}"'
-    return f'<img src="data:image/jpeg;base64,{data}" alt="{escape(alt)}" {size} loading="lazy">'
+    return inline(picture, quality, alt)
