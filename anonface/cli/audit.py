@@ -10,8 +10,7 @@ import typer
 from anonface.cli.console import PARTLY_FAILED, progress_bar
 from anonface.cli.engines import EngineSettings, LazyEngine, model_files, photos_in
 from anonface.cli.evaluate import described_engine
-from anonface.cli.help import KEY, MEASUREMENT
-from anonface.cli.key_sources import KeySource, key_of_file
+from anonface.cli.help import MEASUREMENT
 from anonface.cli.options import (
     AsJson,
     Backend,
@@ -52,15 +51,6 @@ def audit(
             min=1, metavar="N", help="Photos to attack, each anonymized four times.", rich_help_panel=MEASUREMENT
         ),
     ] = 8,
-    pairs: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Training pairs of the learning attacks.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = 64,
     candidates: Annotated[
         int, typer.Option(min=2, metavar="N", help="Candidate originals per photo.", rich_help_panel=MEASUREMENT)
     ] = 20,
@@ -68,15 +58,6 @@ def audit(
         int,
         typer.Option(min=2, metavar="N", help="Keys to guess, and bytes to flip.", rich_help_panel=MEASUREMENT),
     ] = 120,
-    distractors: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Photos of other people in the gallery that originals are searched in.",
-            rich_help_panel=MEASUREMENT,
-        ),
-    ] = 24,
     seed: Annotated[
         int,
         typer.Option(
@@ -86,16 +67,6 @@ def audit(
             rich_help_panel=MEASUREMENT,
         ),
     ] = 1,
-    key_file: Annotated[
-        Path | None,
-        typer.Option(
-            readable=False,
-            metavar="FILE",
-            show_default="made from --seed",
-            help="Key file of the key under attack.",
-            rich_help_panel=KEY,
-        ),
-    ] = None,
     free: Free = None,
     keep: Keep = None,
     backend: Backend = "inpaint",
@@ -120,12 +91,10 @@ def audit(
     check_options(False, False, offline)
     own = backend_options(free, keep, model, transform, steps)
     if report:
-        read = [*photos_in(folder, "a photo of the folder"), *KeySource(key_file, None, False).files()]
-        refuse_conflicts([*read, *model_files(own)], [Output(report, "--report")])
+        refuse_conflicts([*photos_in(folder, "a photo of the folder"), *model_files(own)], [Output(report, "--report")])
         check_output(report, overwrite=overwrite)
     if not is_folder(folder):
         raise UsageError(f"{str(folder)!r} is not a folder of photos")
-    key = key_of_file(key_file, None, strict=False) if key_file else None
     from rich.console import Console
 
     from anonface import api
@@ -136,16 +105,14 @@ def audit(
     from anonface.evaluation.judges import Judges
 
     wanted = chosen(attacks)
-    sizes = Sizes(photos, pairs, candidates, guesses, distractors)
+    sizes = Sizes(photos, candidates=candidates, guesses=guesses)
     judges = Judges()
     with progress_bar("originals", 0) as advance:
         gallery = choose(folder, judges, sizes, seed, lambda done, total: advance(done, "", total))
     engine = LazyEngine(EngineSettings(backend, device, detector, parser, own=own))()
     with tempfile.TemporaryDirectory(prefix="anonface-") as work, progress_bar("attacks", len(wanted)) as advance:
         names = {attack.name: number for number, attack in enumerate(wanted)}
-        subject = Subject(
-            engine, model_of(engine), judges, gallery, sizes=sizes, key=key, seed=seed, files=api, work=Path(work)
-        )
+        subject = Subject(engine, model_of(engine), judges, gallery, sizes=sizes, seed=seed, files=api, work=Path(work))
         result = run_attacks(
             subject, wanted, described_engine(engine, detector), lambda name: advance(names[name], name, len(wanted))
         )

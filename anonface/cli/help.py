@@ -23,7 +23,6 @@ FORMER_NAMES = {
         "--attacks": "--degradations",
         "--attack-keys": "--degradation-keys",
     },
-    "audit": {"--crowd": "--distractors"},
 }
 """Options that were renamed, by command: the former name is still accepted, and shown nowhere."""
 DROPPED = ("--quality", "--refine")  # with their values: options of earlier versions that have no effect any more

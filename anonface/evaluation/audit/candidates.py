@@ -14,18 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anonface.crypto.keys import Key
-from anonface.evaluation.audit.finding import (
-    ALLOWED_STANDING,
-    CHANCE,
-    Attack,
-    Finding,
-    standing,
-    told_apart,
-)
+from anonface.evaluation.audit.finding import Attack, Finding, standing, told_apart
 from anonface.evaluation.audit.model import Model
 from anonface.evaluation.audit.subject import Seen, Subject, by_code, by_look
 from anonface.evaluation.judges import Original
-from anonface.evaluation.metrics import NOTHING
 from anonface.faces import align
 
 SIDE = 32  # px, at which pixels are compared
@@ -39,7 +31,7 @@ Floats = NDArray[np.float64]
 def _run(subject: Subject) -> list[Finding]:
     if subject.model.stranger is None:
         why = "no networks at hand that draw candidates for this backend"
-        return [Finding(MEASURE, NOTHING, CHANCE, ALLOWED_STANDING, None, why)]
+        return [told_apart(MEASURE, {}, subject.people, detail=why)]
     rng = subject.rng("candidates")
     standings: dict[str, list[float]] = {}
     for number, target in enumerate(subject.targets):
@@ -117,7 +109,7 @@ def _small(target: Original, seen: Seen) -> Floats:
     return cv2.resize(crop, (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(np.float64).ravel()
 
 
-ATTACK = Attack(
+CANDIDATES = Attack(
     "candidates",
     shows="an attacker without the key can confirm a suspicion",
     silent="candidates that differ in more than identity: pose, light, sex and age are kept and tell them apart; those "

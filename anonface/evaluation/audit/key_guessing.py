@@ -1,4 +1,4 @@
-"""Guessing the key: whether a key that is nearly right, or partly right, is of any use."""
+"""Guessing the key: whether one that is nearly or partly right is of any use, and whether a right one can be told."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,10 +21,10 @@ CLIMBS = 3  # photos on which a guesser climbs
 PUBLISHED_RATE = 0.02  # as of the viewer: a wrong key must tell no more than the anonymized photo
 TIMINGS = 200  # refusals of each kind that are timed
 
-Floats = NDArray[np.float64]
+Pixels = NDArray[np.uint8]
 
 
-def _run(subject: Subject) -> list[Finding]:
+def _key_guessing(subject: Subject) -> list[Finding]:
     return [_near_miss(subject), _climbing(subject), *_oracle(subject)]
 
 
@@ -102,7 +103,7 @@ def _oracle(subject: Subject) -> list[Finding]:
     for kind, number in rng.permutation([(kind, n) for kind in keys for n in range(TIMINGS)]):
         started = time.perf_counter()
         try:
-            subject.recover_file(sealed, keys[kind][int(number)])
+            subject.files.recover(sealed, keys[kind][int(number)])
             opened += 1
         except WrongKeyError as error:
             messages.add((error.message, error.hint))
@@ -126,11 +127,61 @@ def _oracle(subject: Subject) -> list[Finding]:
     ]
 
 
-ATTACK = Attack(
+def _observer(subject: Subject) -> list[Finding]:
+    """Without the original: can anybody tell what a right key made from what a wrong one made?"""
+    right = [_signs(subject, number, seen) for number, seen in enumerate(subject.back)]
+    wrong = [_signs(subject, number, seen) for number, seen in enumerate(subject.led_astray)]
+    n = sum(signs is not None for signs in right)
+    scores = {
+        name: [
+            np.nan if signs is None else standing(signs[name], [other[name] for other in wrong if other is not None])
+            for signs in right
+        ]
+        for name in next((signs for signs in right if signs is not None), {})
+    }
+    # a mean of n standings among the same n wrong ones (Mann and Whitney 1947)
+    spread = math.sqrt((2 * n + 1) / (12 * n)) if n else 0.0
+    return [
+        told_apart("right key told from wrong without the original", scores, subject.people, folded=True, spread=spread)
+    ]
+
+
+def _signs(subject: Subject, number: int, seen: Seen | None) -> dict[str, float] | None:
+    """What can be measured of a recovered face beside the anonymized one; None where there is no face."""
+    hidden = subject.hidden[number]
+    if seen is None or seen.crop is None or seen.code is None or hidden is None or hidden.crop is None:
+        return None
+    assert hidden.code is not None
+    crowd = [subject.code(other) for other in subject.gallery.crowd]
+    size = (seen.crop.shape[1], seen.crop.shape[0])
+    before = np.asarray(cv2.resize(hidden.crop, size, interpolation=cv2.INTER_AREA), np.uint8)
+    signs = {
+        "identity moved": -likeness(seen.code, hidden.code),
+        "pixels moved": float(np.abs(seen.crop.astype(float) - before).mean()),
+        "sharpness": _sharpness(seen.crop) - _sharpness(before),
+        "colours": float(seen.crop.std() - before.std()),
+    }
+    if crowd:
+        signs["likeness to anybody"] = max(likeness(seen.code, code) for code in crowd)
+    return signs
+
+
+def _sharpness(crop: Pixels) -> float:
+    return math.log(1 + float(cv2.Laplacian(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), cv2.CV_64F).var()))
+
+
+KEY_GUESSING = Attack(
     "key-guessing",
     shows="the key need not be found at once: guesses can be improved bit by bit, or a near miss suffices",
     silent="weaknesses of the key derivation itself, which rests on HKDF and SHAKE256; guessable passphrases, which "
     "cost Argon2id's price each",
     published="wrong keys one bit off fail for all but G2Face (SignFlip, figure 4, no number in the text)",
-    run=_run,
+    run=_key_guessing,
+)
+OBSERVER = Attack(
+    "observer",
+    shows="a guesser sees without the original when a key was right, so that keys can be tried one by one",
+    silent="what people see; what a network trained on many such pictures would see",
+    published="SignFlip argues that wrong keys leave no sign (section 3.4) and gives no number",
+    run=_observer,
 )

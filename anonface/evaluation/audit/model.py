@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor
 from anonface import weights
 from anonface.backends.flow_backend import FlowBackend
 from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping
-from anonface.backends.latent_editing import backend as latent_editing
 from anonface.backends.latent_editing.backend import LatentEditingBackend
 from anonface.crypto.keys import CONSISTENT_SALT, Key
 from anonface.evaluation.identity_ablation import without_identity
@@ -25,9 +24,7 @@ from anonface.faces.augmentation import shrink
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.identity_flow import FlowKey, SecureIdentityFlow
 from anonface.pipeline import Engine as NetworkEngine
-from anonface.watermark import cipher
-from anonface.watermark.face_watermark import RESIDUAL
-from anonface.watermark.payload import LEGIBLE, open_first_channel
+from anonface.watermark import nonce
 
 Pixels = NDArray[np.uint8]
 Code = NDArray[np.float64]
@@ -42,24 +39,20 @@ class Model:
 
     Attributes:
         encode: an aligned crop, uint8 [R, R, 3] -> what the key is to hide of it, a unit code [d].
-        quick: anonymizes fast, for attackers who need many examples.
         meant: a crop and n keys -> the codes [n, d] of whom they make of the person, without rendering.
         lead: a crop of an anonymized face and a key -> the code that the key leads it back to, without rendering.
         stranger: a photo and a number -> the photo with that stranger's face in place, all else as it was.
         mute: recovers without an identity code.
-        said: a crop of an anonymized face -> the encrypted payload that it says [n], None where it is illegible.
-        payload: the same under a key that is known, decrypted.
+        nonce: a crop of an anonymized face -> the nonce in it, None where it is illegible.
         block: side of the blocks in which a key mixes codes.
     """
 
     encode: Callable[[Pixels], Code]
-    quick: Engine
     meant: Callable[[Pixels, tuple[Key, ...]], Code] | None = None
     lead: Callable[[Pixels, Key], Code] | None = None
     stranger: Callable[[Pixels, int], Pixels] | None = None
     mute: Engine | None = None
-    said: Callable[[Pixels], Code | None] | None = None
-    payload: Callable[[Pixels, Key], Code | None] | None = None
+    nonce: Callable[[Pixels], bytes | None] | None = None
     block: int | None = None
 
 
@@ -70,43 +63,20 @@ def of(engine: NetworkEngine) -> Model:
         WeightsError: the identity encoder's weights cannot be had.
     """
     backend = engine.backend
+    nonce_of = functools.partial(_nonce, backend) if isinstance(backend, FlowBackend | LatentEditingBackend) else None
     if not isinstance(backend, FlowBackend):
         encoder = IdentityEncoder()
         weights.load(encoder, "identity")
-        plain = Model(functools.partial(_encode, encoder.requires_grad_(False).eval().to(engine.device)), engine)
-        if not isinstance(backend, LatentEditingBackend):
-            return plain
-        reading = Reading(backend, latent_editing.RESIDUALS[1].name)
-        return replace(plain, said=reading.said, payload=reading.payload)
-    reading = Reading(backend, RESIDUAL.name)
+        return Model(functools.partial(_encode, encoder.requires_grad_(False).eval().to(engine.device)), nonce=nonce_of)
     return Model(
         encode=functools.partial(_encode, backend.identity.encoder),
-        quick=engine,
         meant=Meant(backend),
         lead=functools.partial(_lead, backend),
         stranger=Strangers(engine),
         mute=without_identity(engine),
-        said=reading.said,
-        payload=reading.payload,
+        nonce=nonce_of,
         block=backend.identity.flow.params.mix,
     )
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What anybody, or a key's holder, reads of a finished face's second channel, whose message has that label."""
-
-    backend: FlowBackend | LatentEditingBackend
-    label: str
-
-    def said(self, crop: Pixels) -> Code | None:
-        second = self.backend.readings(_face(crop))[1]
-        return second.values.cpu().double().numpy() if second.error < LEGIBLE else None
-
-    def payload(self, crop: Pixels, key: Key) -> Code | None:
-        first, second, *_ = self.backend.readings(_face(crop))
-        own = open_first_channel(first, key.face(CONSISTENT_SALT, self.backend.name, 0)).key
-        return None if own is None or second.error > LEGIBLE else cipher.decrypt(second.values, own, self.label).numpy()
 
 
 class Strangers:
@@ -116,7 +86,8 @@ class Strangers:
         assert isinstance(engine.backend, FlowBackend)
         backend = engine.backend.under({})
         self._flow = backend.identity.flow = _Replaced(backend.identity.flow.params)
-        self._engine, self._encoder = _with(engine, backend), backend.identity.encoder
+        self._engine, self._encoder = copy.copy(engine), backend.identity.encoder
+        self._engine.backend = backend
         self._generator = load_generator(backend.device)
         self._mapping = load_mapping(backend.device)
         self._codes: dict[int, Tensor] = {}
@@ -161,12 +132,6 @@ class _Replaced(SecureIdentityFlow):
         return self._join(z[:, : self.params.kept], self.stranger[:, self.params.kept :])
 
 
-def _with(engine: NetworkEngine, backend: FlowBackend) -> NetworkEngine:
-    other = copy.copy(engine)
-    other.backend = backend
-    return other
-
-
 @torch.inference_mode()
 def _encode(encoder: IdentityEncoder, crop: Pixels) -> Code:
     return _hidden_part(encoder(_face(crop).to(next(encoder.parameters()).device)))
@@ -175,6 +140,11 @@ def _encode(encoder: IdentityEncoder, crop: Pixels) -> Code:
 @torch.inference_mode()
 def _lead(backend: FlowBackend, crop: Pixels, key: Key) -> Code:
     return _hidden_part(backend.recovered_code(_face(crop), key.face(CONSISTENT_SALT, backend.name, 0)))
+
+
+@torch.inference_mode()
+def _nonce(backend: FlowBackend | LatentEditingBackend, crop: Pixels) -> bytes | None:
+    return nonce.decode(backend.readings(_face(crop))[0].values[: nonce.LENGTH])
 
 
 def _hidden_part(code: Tensor) -> Code:

@@ -11,46 +11,31 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from anonface.errors import UsageError
-from anonface.evaluation.audit import (
-    attributes,
-    candidates,
-    diversity,
-    inversion,
-    key_guessing,
-    keystream,
-    known_pair,
-    linkability,
-    low_bits,
-    metadata,
-    observer,
-    parrot,
-    tampering,
-    viewer,
-)
+from anonface.evaluation.audit import candidates, files, key_guessing, learning, recognition, several_photos
 from anonface.evaluation.audit.finding import Attack, Finding
 from anonface.evaluation.audit.subject import Subject
-from anonface.evaluation.report import strict_json
+from anonface.evaluation.report import to_json as strict_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 ATTACKS: dict[str, Attack] = {
-    module.ATTACK.name: module.ATTACK
-    for module in (
-        viewer,
-        attributes,
-        low_bits,
-        diversity,
-        key_guessing,
-        observer,
-        candidates,
-        known_pair,
-        keystream,
-        linkability,
-        inversion,
-        parrot,
-        tampering,
-        metadata,
+    attack.name: attack
+    for attack in (
+        recognition.VIEWER,
+        recognition.ATTRIBUTES,
+        files.LOW_BITS,
+        recognition.DIVERSITY,
+        key_guessing.KEY_GUESSING,
+        key_guessing.OBSERVER,
+        candidates.CANDIDATES,
+        several_photos.KNOWN_PAIR,
+        several_photos.KEYSTREAM,
+        several_photos.LINKABILITY,
+        learning.INVERSION,
+        learning.PARROT,
+        files.TAMPERING,
+        files.METADATA,
     )
 }
 

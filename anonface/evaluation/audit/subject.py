@@ -6,17 +6,18 @@ Everything that costs an anonymization or a recovery is made once, when the firs
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from anonface.crypto.keys import Key
 from anonface.errors import NoFaceError, UsageError
-from anonface.evaluation.audit import marks
 from anonface.evaluation.audit.model import Code, Model
 from anonface.evaluation.judges import Judges, Original, photos_of
 from anonface.evaluation.metrics import likeness
@@ -26,14 +27,8 @@ from anonface.evaluation.trials import Engine, Result, evaluation_key, through_p
 Pixels = NDArray[np.uint8]
 
 KIN = 2  # other photos of each person under attack
-
-
-class Files(Protocol):
-    """Files in and out, as :mod:`anonface.batch` offers them."""
-
-    def anonymize(self, photo: Path, key: Key, output: Path, *, engine: Any, seal: Any) -> Any: ...
-
-    def recover(self, photo: Path, key: Key) -> Any: ...
+MARK = "CANARY-5e0f1a"
+DESCRIPTION, ARTIST, EXIF, GPS, MAKER_NOTE, GPS_AREA = 0x010E, 0x013B, 0x8769, 0x8825, 0x927C, 0x001C
 
 
 @dataclass(frozen=True)
@@ -106,9 +101,8 @@ class Subject:
         engine: what is attacked.
         model: what attackers hold.
         gallery: see :func:`choose`.
-        key: the key under attack; made of the seed when not given.
-        seed: of all that attackers draw.
-        files: writes and reads files with records; without it, the attacks on files are not tried.
+        seed: of the key under attack, and of all that attackers draw.
+        files: `anonymize` and `recover` of :mod:`anonface.api`; None leaves out the attacks on files.
         work: an existing folder for such files.
     """
 
@@ -120,14 +114,13 @@ class Subject:
         gallery: Gallery,
         *,
         sizes: Sizes | None = None,
-        key: Key | None = None,
         seed: int = 1,
-        files: Files | None = None,
+        files: Any = None,
         work: Path | None = None,
     ) -> None:
         self.engine, self.model, self.judges, self.gallery = engine, model, judges, gallery
         self.sizes, self.seed, self.files, self.work = sizes or Sizes(), seed, files, work
-        self.key = key or self.drawn_key("under attack")
+        self.key = self.drawn_key("under attack")
 
     @property
     def targets(self) -> Sequence[Original]:
@@ -200,7 +193,7 @@ class Subject:
         pairs = []
         for number in range(self.sizes.pairs if photos else 0):
             photo = photos[number % len(photos)]
-            seen = self.hide(self.model.quick, photo, self.drawn_key("practice", number))
+            seen = self.hide(self.engine, photo, self.drawn_key("practice", number))
             if seen and seen.code is not None and seen.look is not None:
                 pairs.append((photo, seen))
         return pairs
@@ -223,22 +216,12 @@ class Subject:
         key. Fewer where there are fewer; none without a way to make files."""
         made: list[tuple[Path, Path]] = []
         for number, target in enumerate(self.targets[:2] if self.files else ()):
-            assert self.files is not None
-            source, output = self.scratch(f"{number}.jpg"), self.scratch(f"{number}.anon.png")
-            source.write_bytes(marks.marked(target.pixels()))
-            self.files.anonymize(source, self.key, output, engine=self.model.quick, seal="file")
+            assert self.work is not None
+            source, output = self.work / f"{number}.jpg", self.work / f"{number}.anon.png"
+            source.write_bytes(marked(target.pixels()))
+            self.files.anonymize(source, self.key, output, engine=self.engine, seal="file")
             made.append((source, output))
         return made
-
-    def recover_file(self, file: Path, key: Key) -> Any:
-        """What the file's record brings back under a key; see ``Files``."""
-        assert self.files is not None
-        return self.files.recover(file, key)
-
-    def scratch(self, name: str) -> Path:
-        """A file of that name in a folder that is removed after the audit."""
-        assert self.work is not None
-        return self.work / name
 
     def as_seen(self, original: Original) -> Seen:
         """A photo that was looked at already."""
@@ -272,9 +255,8 @@ class Subject:
         """What can be seen at the place of a photo's face in another version of it."""
         look = self.judges.recognizer.look(pixels, original.box)
         aligned = self.judges.aligned(pixels, original.box)
-        if aligned is None:
-            return Seen(pixels, look, None, None)
-        return Seen(pixels, look, aligned.crop, self.model.encode(aligned.crop))
+        crop = aligned.crop if aligned else None
+        return Seen(pixels, look, crop, None if crop is None else self.model.encode(crop))
 
     def _looked(self, original: Original, make: Callable[[], Result]) -> Seen | None:
         try:
@@ -345,3 +327,15 @@ def _same_sex(a: Original, b: Original) -> bool:
     """Whether every classifier that reads both reads the same."""
     both = a.impressions.keys() & b.impressions.keys()
     return all(a.impressions[name].male == b.impressions[name].male for name in both)
+
+
+def marked(pixels: NDArray[np.uint8]) -> bytes:
+    """A JPEG of these pixels that names MARK in EXIF, GPS, maker note, XMP, comment and behind its end."""
+    exif = Image.Exif()
+    exif[DESCRIPTION] = exif[ARTIST] = MARK
+    exif.get_ifd(EXIF)[MAKER_NOTE] = MARK.encode()
+    exif.get_ifd(GPS)[GPS_AREA] = MARK.encode("utf-16-le")
+    file = io.BytesIO()
+    xmp = f"<x:xmpmeta xmlns:x='adobe:ns:meta/'>{MARK}</x:xmpmeta>".encode()
+    Image.fromarray(pixels).save(file, "JPEG", quality=95, exif=exif, xmp=xmp, comment=MARK.encode())
+    return file.getvalue() + MARK.encode()

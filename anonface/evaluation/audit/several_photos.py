@@ -1,0 +1,146 @@
+"""Several photos of one key: what one known original opens, whether a keystream repeats, and what ties outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anonface.evaluation.audit.finding import Attack, Finding, counted, standing, told_apart
+from anonface.evaluation.audit.subject import Seen, Subject, by_code, by_look
+from anonface.evaluation.metrics import likeness
+from anonface.record import anf1, carriers
+
+Floats = NDArray[np.float64]
+Likeness = Callable[[Seen | None, Seen | None], float]
+Transfer = Callable[[Floats, Floats, Floats], Floats]
+"""(anonymized of the pair, original of the pair, another anonymized) -> a guess at the other original."""
+
+
+def _known_pair(subject: Subject) -> list[Finding]:
+    standings: dict[str, list[float]] = {}
+    for name, transfer in _transfers(subject.model.block).items():
+        standings[name] = [_led_back(subject, number, transfer) for number in range(len(subject.targets))]
+    measure = "another photo's person told from strangers"
+    return [told_apart(measure, standings, subject.people, folded=True, detail=subject.alone)]
+
+
+def _led_back(subject: Subject, number: int, transfer: Transfer) -> float:
+    """Mean standing of a target's person by the pairs that photos of other people give."""
+    seen, own = subject.hidden[number], subject.code(subject.partners[number])
+    if seen is None or seen.code is None:
+        return np.nan
+    standings = []
+    for pair, (hidden, original) in enumerate(zip(subject.hidden, subject.originals, strict=True)):
+        known = subject.people[pair]
+        if known == subject.people[number] or hidden is None or hidden.code is None or original.code is None:
+            continue
+        guess = transfer(hidden.code, original.code, seen.code)
+        strangers = [other for other in subject.strangers(number) if other.identity != known]
+        standings.append(standing(likeness(guess, own), [likeness(guess, subject.code(other)) for other in strangers]))
+    return float(np.nanmean(standings)) if not np.isnan(standings).all() else np.nan
+
+
+def _transfers(block: int | None) -> dict[str, Transfer]:
+    transfers: dict[str, Transfer] = {"difference": _by_difference, "rotation": _by_rotation, "signs": _by_signs}
+    if block:
+        transfers["rotation of each block"] = lambda *codes: np.concatenate(
+            [_by_rotation(*parts) for parts in zip(*(code.reshape(-1, block) for code in codes), strict=True)]
+        )
+    return transfers
+
+
+def _by_difference(hidden: Floats, original: Floats, other: Floats) -> Floats:
+    return other + original - hidden
+
+
+def _by_signs(hidden: Floats, original: Floats, other: Floats) -> Floats:
+    return other * np.sign(hidden * original)
+
+
+def _by_rotation(hidden: Floats, original: Floats, other: Floats) -> Floats:
+    """The least rotation that leads the pair back, on the other: x - (a+b) (a+b)x / (1+ab) + 2 b ax."""
+    a, b = (x / max(1e-9, float(np.linalg.norm(x))) for x in (hidden, original))
+    return other - (a + b) * ((a + b) @ other) / max(1e-9, 1 + float(a @ b)) + 2 * b * (a @ other)
+
+
+def _keystream(subject: Subject) -> list[Finding]:
+    """Payloads are encrypted under a key of the nonce, which anybody reads: under one key none may come twice."""
+    measure = "nonces of one key that came twice"
+    if subject.model.nonce is None:
+        return [counted(measure, 0, 0, "no nonce is written under these settings")]
+    crops = [seen.crop for seen in subject.hidden if seen and seen.crop is not None]
+    read = [nonce for nonce in map(subject.model.nonce, crops) if nonce]
+    return [counted(measure, len(read) - len(set(read)), len(read))]
+
+
+def _linkability(subject: Subject) -> list[Finding]:
+    return [_one_key(subject), _one_person(subject), *_one_record(subject)]
+
+
+def _one_key(subject: Subject) -> Finding:
+    """Outputs of different people: are those of one key and one salt more alike than those of two keys?"""
+
+    def shares(number: int, like: Likeness) -> list[float]:
+        mine, person = subject.hidden[number], subject.people[number]
+        others = [j for j, other in enumerate(subject.people) if other != person]
+        apart = [like(mine, subject.hidden_otherwise[j]) for j in others]
+        return [standing(like(mine, subject.hidden[j]), apart) for j in others]
+
+    return _told("two people's outputs tied by one key", subject, shares)
+
+
+def _one_person(subject: Subject) -> Finding:
+    """One person under two keys, in two photos where there are two, among other people of the same apparent sex."""
+
+    def shares(number: int, like: Likeness) -> list[float]:
+        mine, strangers = subject.hidden[number], {stranger.file for stranger in subject.strangers(number)}
+        decoys = [subject.elsewhere[j] for j, other in enumerate(subject.targets) if other.file in strangers]
+        return [standing(like(mine, subject.elsewhere[number]), [like(mine, decoy) for decoy in decoys])]
+
+    return _told("one person's outputs under two keys tied", subject, shares, subject.alone)
+
+
+def _told(
+    measure: str, subject: Subject, shares: Callable[[int, Likeness], Sequence[float]], detail: str = ""
+) -> Finding:
+    scores = {}
+    for name, like in (("recognizer", by_look), ("identity encoder", by_code)):
+        of_each = [shares(number, like) for number in range(len(subject.targets))]
+        scores[name] = [np.nan if np.isnan(each).all() else float(np.nanmean(each)) for each in of_each]
+    return told_apart(measure, scores, subject.people, folded=True, detail=detail)
+
+
+def _one_record(subject: Subject) -> list[Finding]:
+    """Whether the public records of two photos of one key share anything that other keys' would not."""
+    if len(subject.sealed) < 2:
+        return []
+    headers = [anf1.decode(carriers.expect(output.read_bytes(), str(output))) for _, output in subject.sealed]
+    fields = [(h.flow_salt, h.seal.salt, h.seal.check) for h in headers if h.seal]
+    shared = sum(a == b for a, b in zip(*fields[:2], strict=True))
+    return [counted("records of one key: salts and check values shared", shared, 3)]
+
+
+KNOWN_PAIR = Attack(
+    "known-pair",
+    shows="one known original opens other photos of the key",
+    silent="many pairs, which reveal any fixed linear map; photos with salts of their own, which share no map at all; "
+    "the same person elsewhere, who is the same other person under one salt by design",
+    published="none",
+    run=_known_pair,
+)
+KEYSTREAM = Attack(
+    "keystream",
+    shows="one keystream encrypts the payloads of two photos, so that some open others",
+    silent="other weaknesses of the encryption of payloads",
+    published="none",
+    run=_keystream,
+)
+LINKABILITY = Attack(
+    "linkability",
+    shows="outputs betray that they belong to one key, or to one person whom two keys were to part",
+    silent="what the rest of the photos says; one person under one key with --consistent, who is tied on purpose",
+    published="none",
+    run=_linkability,
+)
