@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anonface.evaluation.judges import of_split, photos_of
-from anonface.evaluation.sheet import around, contact_sheet
 from anonface.evaluation.trials import SEED_TEXT, evaluation_key
 from anonface.faces import align, parse
 from anonface.faces.detect import Pixels, Points, build_detector
+from anonface.images.pictures import around, contact_sheet
 from anonface.pipeline import MOSAIC, Engine
 
 SIDE = 256

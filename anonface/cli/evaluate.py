@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from anonface.cli import doctor
-from anonface.cli.blind import BlindSheets
 from anonface.cli.console import progress_bar, say
 from anonface.cli.engines import EngineSettings, LazyEngine, model_files, other_model_files, photos_in
 from anonface.cli.help import BATCH, MEASUREMENT, OUTPUT, PHOTOS
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from anonface.evaluation.blind import Sheets
     from anonface.evaluation.judges import Original
     from anonface.evaluation.report import Grid
     from anonface.evaluation.trials import Plan
@@ -178,6 +178,7 @@ def evaluate(
     Everything is measured from pixels, without records.
     """
     from anonface.batch.folders import is_folder, is_there
+    from anonface.evaluation.blind import Sheets
 
     check_options(False, False, offline)
     degraded = degradations not in (None, "none") or degradation_keys
@@ -187,7 +188,7 @@ def evaluate(
             "leave out --journal, --part, --blind, --degradations and --degradation-keys",
         )
     own = backend_options(free, keep, model, transform, steps)
-    sheets = BlindSheets(blind) if blind else None
+    sheets = Sheets(blind) if blind else None
     _check_files(folder, own, compare_with, report, journal, sheets, overwrite)
     if (folder is None) == (synthetic is None):
         raise UsageError(
@@ -236,7 +237,7 @@ def evaluate(
         else:
             shown = _compared(others, settings, photos, plan, named, ground)
     if sheets:
-        sheets.write()
+        say(sheets.write())
     if report:
         html = page(shown.title, shown.grids, shown.pictures)
         texts = {report: html, report.with_suffix(".json"): shown.numbers}
@@ -266,7 +267,7 @@ def _check_files(
     compare_with: str | None,
     report: Path | None,
     journal: Path | None,
-    sheets: BlindSheets | None,
+    sheets: Sheets | None,
     overwrite: bool,
 ) -> None:
     """Refuse files that cannot be written, before any work."""
@@ -297,7 +298,7 @@ def _evaluated(
     photos: Path,
     plan: Plan,
     named: Mapping[str, str],
-    sheets: BlindSheets | None,
+    sheets: Sheets | None,
     ground: Mapping[str, Any],
 ) -> _Result:
     """Evaluate the chosen backend."""
@@ -359,7 +360,7 @@ def _compared(
             if reason := peers.absence(name):
                 left_out[name] = reason
             else:
-                engines.append(ComparedEngine(name, peers.PEERS[name].make, peers.describe, recovers=False))
+                engines.append(ComparedEngine(name, peers.PEERS[name], peers.describe, recovers=False))
         elif name != settings.backend:
             own: BackendOptions = {"model": folder} if folder else {}
             other = replace(settings, backend=name, own=own)

@@ -192,14 +192,14 @@ def _checkers(detector: str, numbered: bool) -> tuple[Finder | None, Embedder | 
 def _recognizer() -> Embedder | None:
     """The recognizer, if its weights can be had."""
     from anonface import weights
-    from anonface.evaluation.embedders import EMBEDDERS
+    from anonface.evaluation.embedders import load
     from anonface.review.checks import RECOGNIZER
 
     try:
         if weights.status([RECOGNIZER])[0].state == "missing":
             with download_progress() as progress:
                 weights.pull([RECOGNIZER], progress)
-        return EMBEDDERS[RECOGNIZER]()
+        return load(RECOGNIZER)
     except AnonfaceError:
         return None
 

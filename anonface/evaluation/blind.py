@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.errors import UsageError
+from anonface.errors import OutputError, UsageError
 from anonface.evaluation.metrics import wilson
 
 Pixels = NDArray[np.uint8]
@@ -33,84 +33,75 @@ to 5 (a press photo). Write your answers as one JSON object: {"1": ["photo", 90,
 """
 
 
-@dataclass(frozen=True)
-class Face:
-    """One numbered face: name of its photo, whether it was altered, and its square, uint8 [CELL, CELL, 3]."""
-
-    name: str
-    altered: bool
-    picture: Pixels
-
-
-@dataclass(frozen=True)
-class Score:
-    """Judgements on one kind of faces.
-
-    Attributes:
-        faces: number of them.
-        passed: number taken for photos.
-        interval: 95 % Wilson interval of their share.
-        mean: mean score of naturalness, NaN without any.
-        broken: number with a score of BROKEN or less.
-    """
-
-    faces: int
-    passed: int
-    interval: tuple[float, float]
-    mean: float
-    broken: int
-
-
-def face(name: str, original: Pixels, altered: Pixels, rng: np.random.Generator) -> Face | None:
-    """A photo's most changed face, altered or not at random; None where the versions do not differ visibly.
+class Sheets:
+    """Faces of an evaluation, collected for a blind test.
 
     Args:
-        name: of the photo, for the key file.
-        original, altered: uint8 [H, W, 3] RGB of one shape.
+        folder: of the sheets; the key file is written next to it.
+
+    Raises:
+        OutputError: the folder is not empty, or the key file exists.
     """
-    where = _changed(original, altered)
-    if where is None:
-        return None
-    shown = bool(rng.integers(2))
-    return Face(name, shown, _square(altered if shown else original, where))
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.key = folder, folder.with_name(f"{folder.name}.key.json")
+        if self.key.exists() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+            raise OutputError(f"{str(folder)!r} or its key file exists already", "name a new folder for the sheets")
+        self._rng = np.random.default_rng()
+        self._faces: list[tuple[str, bool, Pixels]] = []  # name, altered, square of CELL px
+
+    def add(self, name: str, original: Pixels, altered: Pixels) -> None:
+        """Add a photo's most changed face, altered or not at random; one that did not visibly change is left out.
+
+        Args:
+            name: of the photo, for the key file.
+            original, altered: uint8 [H, W, 3] RGB of one shape.
+        """
+        if where := _changed(original, altered):
+            shown = bool(self._rng.integers(2))
+            self._faces.append((name, shown, _square(altered if shown else original, where)))
+
+    def write(self) -> str:
+        """Write numbered sheets in random order, instructions and the key file; returns what was written, in words."""
+        faces = [self._faces[i] for i in self._rng.permutation(len(self._faces))]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        starts = range(0, len(faces), ACROSS * DOWN)
+        for number, start in enumerate(starts, start=1):
+            sheet = np.zeros((DOWN * CELL, ACROSS * CELL, 3), np.uint8)
+            for place, (_, _, picture) in enumerate(faces[start : start + ACROSS * DOWN]):
+                y, x = place // ACROSS * CELL, place % ACROSS * CELL
+                sheet[y : y + CELL, x : x + CELL] = _numbered(picture, start + place + 1)
+            (self.folder / f"{number:02}.png").write_bytes(cv2.imencode(".png", sheet[..., ::-1])[1].tobytes())
+        (self.folder / "instructions.txt").write_text(INSTRUCTIONS, "utf-8")
+        told = {str(i): ["altered" if altered else "photo", name] for i, (name, altered, _) in enumerate(faces, 1)}
+        self.key.write_text(json.dumps(told, indent=1), "utf-8")
+        return f"{len(faces)} faces on {len(starts)} sheets in {self.folder}; the judge must not see {self.key}"
 
 
-def write_sheets(faces: list[Face], folder: Path, key: Path) -> int:
-    """Write numbered sheets, instructions and the key file; returns how many sheets there are.
-
-    Args:
-        faces: in the order in which they are numbered, from 1.
-        folder: exists and is empty.
-        key: the key file, which must lie outside the folder.
-    """
-    for start in range(0, len(faces), ACROSS * DOWN):
-        sheet = np.zeros((DOWN * CELL, ACROSS * CELL, 3), np.uint8)
-        for place, one in enumerate(faces[start : start + ACROSS * DOWN]):
-            y, x = place // ACROSS * CELL, place % ACROSS * CELL
-            sheet[y : y + CELL, x : x + CELL] = _numbered(one.picture, start + place + 1)
-        number = start // (ACROSS * DOWN) + 1
-        (folder / f"{number:02}.png").write_bytes(cv2.imencode(".png", sheet[..., ::-1])[1].tobytes())
-    (folder / "instructions.txt").write_text(INSTRUCTIONS, "utf-8")
-    told = {str(i): ["altered" if one.altered else "photo", one.name] for i, one in enumerate(faces, start=1)}
-    key.write_text(json.dumps(told, indent=1), "utf-8")
-    return math.ceil(len(faces) / (ACROSS * DOWN))
-
-
-def scores(key: Path, answers: Path) -> dict[str, Score]:
+def scores(key: Path, answers: Path) -> dict[str, dict[str, Any]]:
     """Scores of "altered" and "photo" faces, by the key file and a judge's answers.
+
+    Returns:
+        For each kind the number of ``faces``; of those that ``passed`` as photos; the 95 % Wilson ``interval`` of
+        their share; the ``mean`` score of naturalness, NaN without any; the number of ``broken`` ones, with a score of
+        BROKEN or less.
 
     Raises:
         UsageError: a file cannot be read, or an answer has another form than the instructions ask for.
     """
     truth, said = (_read(file) for file in (key, answers))
-    counted: dict[str, Score] = {}
+    counted = {}
     for kind in ("altered", "photo"):
         rows = [_answer(number, said[number]) for number in truth if number in said and truth[number][0] == kind]
         passed = sum(judgement == "photo" for judgement, _ in rows)
         natural = [score for _, score in rows]
-        mean = float(np.mean(natural)) if natural else math.nan
-        broken = sum(score <= BROKEN for score in natural)
-        counted[kind] = Score(len(rows), passed, wilson(passed, len(rows)), mean, broken)
+        counted[kind] = {
+            "faces": len(rows),
+            "passed": passed,
+            "interval": wilson(passed, len(rows)),
+            "mean": float(np.mean(natural)) if natural else math.nan,
+            "broken": sum(score <= BROKEN for score in natural),
+        }
     return counted
 
 

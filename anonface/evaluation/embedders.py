@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import cv2
 import numpy as np
@@ -114,24 +115,24 @@ def _in_torch(network: nn.Module, scale: float = 127.5, bgr: bool = False) -> Ru
     return run
 
 
-def _sface() -> Embedder:
-    network = _read_onnx("sface")
+def _sface(name: str) -> Run:
+    network = _read_onnx(name)
 
     def run(pixels: Pixels) -> Vector:
         network.setInput(cv2.dnn.blobFromImage(pixels), "data")  # the file lists its constants as inputs too
         return np.asarray(network.forward()[0], np.float64)
 
-    return _embedder("sface", five_point_face, run, limits=(SFACE_LIMIT,))
+    return run
 
 
-def _edgeface() -> Embedder:
-    network = _read_onnx("edgeface")
+def _edgeface(name: str) -> Run:
+    network = _read_onnx(name)
 
     def run(pixels: Pixels) -> Vector:
         network.setInput(cv2.dnn.blobFromImage(pixels, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
         return np.asarray(network.forward()[0], np.float64)
 
-    return _embedder("edgeface", five_point_face, run)
+    return run
 
 
 def _read_onnx(name: str) -> cv2.dnn.Net:
@@ -141,59 +142,55 @@ def _read_onnx(name: str) -> cv2.dnn.Net:
         raise UsageError("this OpenCV cannot read it", "pip install -U opencv-python") from error
 
 
-def _facexlib_arcface() -> Embedder:
+def _arcface(name: str) -> Run:
     try:
-        network = facexlib_arcface.build()
+        network = facexlib_arcface.build() if name == "facexlib-arcface" else IRSE50()
     except ImportError as error:
         raise UsageError("facexlib is not installed", "pip install facexlib") from error
-    return _arcface("facexlib-arcface", network)
-
-
-def _arcface(name: str, network: nn.Module) -> Embedder:
-    # Its authors' data have channels BGR.
     weights.load(network, name)
-    run = _in_torch(network, bgr=True)
-    return _embedder(name, five_point_face, run, limits=ARCFACE_LIMITS, seen_by_authors_of=ARCFACE_USERS)
+    return _in_torch(network, bgr=True)  # as the data of its authors
 
 
-def _adaface(name: str, stages: Stages) -> Embedder:
+def _adaface(stages: Stages, name: str) -> Run:
     network = AdaFace(AdaFaceParams(stages))
     state = weights.tensors(name)
     # The file is a whole training run; only keys with this prefix belong to the network.
     own = {key.removeprefix("model."): value for key, value in state.items() if not key.startswith("head.")}
     weights.fit(network, own, source=weights.entry(name).file)
-    return _embedder(name, five_point_face, _in_torch(network, bgr=True))
+    return _in_torch(network, bgr=True)
 
 
-def _facenet() -> Embedder:
+def _facenet(name: str) -> Run:
     network = FaceNet()
-    state = {key: value for key, value in weights.tensors("facenet").items() if not key.startswith("logits.")}
-    weights.fit(network, state, source=weights.entry("facenet").file)
-    return _embedder("facenet", mtcnn_face, _in_torch(network, scale=128), limits=(FACENET_LIMIT,))
-
-
-def _embedder(
-    name: str,
-    cut: Cut,
-    run: Run,
-    *,
-    limits: tuple[tuple[str, float], ...] = (),
-    seen_by_authors_of: tuple[str, ...] = (),
-) -> Embedder:
-    return Embedder(name, cut, run, limits, seen_by_authors_of, weights.digest(name)[:16])
+    state = {key: value for key, value in weights.tensors(name).items() if not key.startswith("logits.")}
+    weights.fit(network, state, source=weights.entry(name).file)
+    return _in_torch(network, scale=128)
 
 
 # --- The registry ----------------------------------------------------------------------------------------------------
 
-EMBEDDERS: dict[str, Callable[[], Embedder]] = {
-    "sface": _sface,
-    "edgeface": _edgeface,
-    "ir-se50": lambda: _arcface("ir-se50", IRSE50()),
-    "facexlib-arcface": _facexlib_arcface,
-    "adaface": lambda: _adaface("adaface", IR_101),
-    "adaface-ir50": lambda: _adaface("adaface-ir50", IR_50),
-    "facenet": _facenet,
+Limits = tuple[tuple[str, float], ...]
+# By name: input, how the network is loaded, published thresholds, and the backends whose authors trained against it.
+EMBEDDERS: dict[str, tuple[Cut, Callable[[str], Run], Limits, tuple[str, ...]]] = {
+    "sface": (five_point_face, _sface, (SFACE_LIMIT,), ()),
+    "edgeface": (five_point_face, _edgeface, (), ()),
+    "ir-se50": (five_point_face, _arcface, ARCFACE_LIMITS, ARCFACE_USERS),
+    "facexlib-arcface": (five_point_face, _arcface, ARCFACE_LIMITS, ARCFACE_USERS),
+    "adaface": (five_point_face, partial(_adaface, IR_101), (), ()),
+    "adaface-ir50": (five_point_face, partial(_adaface, IR_50), (), ()),
+    "facenet": (mtcnn_face, _facenet, (FACENET_LIMIT,), ()),
 }
+
+
+def load(name: str) -> Embedder:
+    """The recognizer of that name.
+
+    Raises:
+        WeightsError: its weights cannot be had.
+        UsageError: a library cannot read them.
+    """
+    cut, make, limits, users = EMBEDDERS[name]
+    return Embedder(name, cut, make(name), limits, users, weights.digest(name)[:16])
 
 
 def chosen(text: str) -> tuple[str, ...]:
@@ -220,7 +217,7 @@ def available(names: Sequence[str]) -> tuple[list[Embedder], list[str]]:
     found, absent = [], []
     for name in names:
         try:
-            found.append(EMBEDDERS[name]())
+            found.append(load(name))
         except AnonfaceError as error:
             missing = weights.status([name])[0].state == "missing"
             absent.append(name if missing else f"{name} ({error})")

@@ -37,7 +37,7 @@ class Journal:
         self.settings = json.loads(json.dumps(settings))
         self._measured: dict[str, Measured] = {}
         if file and not self._read():
-            append_line(file, json.dumps({"settings": self.settings}), f"the journal {file}")
+            self._append({"settings": self.settings})
             self._read()  # another process may have begun at the same moment
 
     def measured(self) -> dict[str, Measured]:
@@ -51,9 +51,23 @@ class Journal:
             name: [[key, None if math.isnan(value) else value] for key, value in rows]
             for name, rows in photo.samples.items()
         }
-        if self.file:
-            entry = {"file": photo.file, "refused": photo.refused, "samples": samples}
-            append_line(self.file, json.dumps(entry, allow_nan=False), f"the journal {self.file}")
+        self._append({"file": photo.file, "refused": photo.refused, "samples": samples})
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        """Add a line in one write, on a line of its own even after one that a kill cut short, and flush it to the
+        disk."""
+        if self.file is None:
+            return
+        data = json.dumps(entry, allow_nan=False).encode() + b"\n"
+        try:
+            with os.fdopen(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b", buffering=0) as end:
+                if size := end.seek(0, os.SEEK_END):
+                    end.seek(size - 1)
+                    data = data if end.read(1) == b"\n" else b"\n" + data
+                end.write(data)
+                os.fsync(end.fileno())
+        except OSError as error:
+            raise OutputError(f"the journal {self.file} cannot be written: {error.strerror}") from error
 
     def _read(self) -> bool:
         """Read the file; returns whether it has the settings. A line cut short by a kill is passed over."""
@@ -86,28 +100,6 @@ class Journal:
                     f"the journal {self.file} is of an evaluation with another {name}: {was}, not {now}",
                     "name a new file, or measure as before",
                 )
-
-
-def append_line(file: Path, line: str, name: str) -> None:
-    """Add a line in one write, on a line of its own even after one that a kill cut short, and flush it to the disk.
-
-    Args:
-        file: made, readable by its owner alone, when it is not there.
-        name: of the file, in messages.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    data = line.encode() + b"\n"
-    try:
-        with os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b", buffering=0) as end:
-            if size := end.seek(0, os.SEEK_END):
-                end.seek(size - 1)
-                data = data if end.read(1) == b"\n" else b"\n" + data
-            end.write(data)
-            os.fsync(end.fileno())
-    except OSError as error:
-        raise OutputError(f"{name} cannot be written: {error.strerror}") from error
 
 
 def _photo(entry: Mapping[str, Any]) -> Measured:

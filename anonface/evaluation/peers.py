@@ -102,31 +102,17 @@ def _pixelate(picture: Image.Image, box: Box) -> None:
     picture.paste(cells.resize(face.size, Image.Resampling.NEAREST), (left, top))
 
 
-@dataclass(frozen=True)
-class Peer:
-    """One tool.
-
-    Attributes:
-        make: makes its engine; picklable.
-        package: the package it needs, if any.
-    """
-
-    make: Callable[[], Deface | Pixelate]
-    package: str | None = None
-
-
-PEERS = {
-    **{f"deface-{how}": Peer(partial(Deface, how), "deface") for how in ("blur", "mosaic", "solid")},
-    "pixelate": Peer(Pixelate),
+PEERS: dict[str, Callable[[], Deface | Pixelate]] = {
+    **{f"deface-{how}": partial(Deface, how) for how in ("blur", "mosaic", "solid")},
+    "pixelate": Pixelate,
 }
 
 
 def absence(name: str) -> str | None:
     """Why the peer of that name is not available, and how to install it; None if it is."""
-    package = PEERS[name].package
-    if package is None or find_spec(package):
+    if not name.startswith("deface") or find_spec("deface"):
         return None
-    return f"{package} is not installed: pip install '.[peers]' in a clone of anonface"
+    return "deface is not installed: pip install '.[peers]' in a clone of anonface"
 
 
 def describe(peer: object) -> dict[str, str | int | float]:

@@ -173,14 +173,14 @@ def test_without_the_detector_s_weights_a_report_is_enough(anonface, key, monkey
 def test_a_recognizer_that_cannot_be_had_is_left_out(monkeypatch):
     monkeypatch.undo()
 
-    def fails():
+    def fails(name):
         raise WeightsError("missing")
 
     monkeypatch.setenv("ANONFACE_OFFLINE", "1")
-    monkeypatch.setattr("anonface.review.checks.recognizer", fails)
+    monkeypatch.setattr("anonface.evaluation.embedders.load", fails)
     monkeypatch.setattr("anonface.weights.status", lambda names: [type("Status", (), {"state": "ready"})()])
     assert review_command._recognizer() is None
-    monkeypatch.setattr("anonface.review.checks.recognizer", lambda: "sface")
+    monkeypatch.setattr("anonface.evaluation.embedders.load", lambda name: name)
     assert review_command._recognizer() == "sface"
 
 
@@ -191,7 +191,7 @@ def test_an_interrupt_leaves_no_page(anonface, key, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anonface.review.checks.Checker.check", interrupted)
+    monkeypatch.setattr("anonface.review.checks.check", interrupted)
     code, _, err = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--review", "page.html")
     assert code == 130 and "Traceback" not in err
     assert not Path("page.html").exists() and not list(Path().glob(".anonface-*.tmp"))

@@ -58,11 +58,15 @@ class Colour:
         points = np.random.default_rng(0).uniform(0, 30, (68, 2))
         return Look(np.array([0.0, 0, *rgb.shape[1::-1]]), rgb.mean((0, 1)) / 255, points)
 
+    def at(self, rgb, box):
+        """Also where no face is found."""
+        return Look(box, rgb.mean((0, 1)) / 255, np.zeros((68, 2)))
+
 
 class Reddish:
     """A classifier of single-coloured photos: red is male, and brightness age."""
 
-    name, seen_by_loss, reads_age = "reddish", True, True
+    name, seen_by_loss = "reddish", True
 
     def read(self, crop):
         return Impression(bool(crop[..., 0].mean() > crop[..., 2].mean()), float(crop.mean()))

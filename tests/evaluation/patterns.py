@@ -82,6 +82,9 @@ class Patterns:
         points = np.random.default_rng(0).uniform(0, 30, (68, 2))
         return Look(np.array([0.0, 0, *rgb.shape[1::-1]]), embedded(rgb), points)
 
+    def at(self, rgb, box):
+        return self.look(rgb) or Look(box, np.zeros(CELLS * CELLS * 3), np.zeros((68, 2)))
+
 
 class Sound:
     """Draws somebody by key and photo, and remembers; a wrong key draws somebody else."""
@@ -222,7 +225,7 @@ def subject(engine, folder, files=None, work=None, sizes=SIZES):
     """An audit's subject whose attackers hold all that there is to hold."""
     judges = WholePictures(Patterns(), [])
     mute = engine.mute() if hasattr(engine, "mute") else Sound()
-    model = Model(embedded, engine, stranger=lambda _, number: somebody(b"stranger", bytes([number])), mute=mute)
+    model = Model(embedded, stranger=lambda _, number: somebody(b"stranger", bytes([number])), mute=mute)
     if isinstance(engine, MixesInBlocks):
 
         def meant(crop, keys):

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,10 +14,9 @@ from colours import WholePictures
 
 from anonface.errors import ContainerError, UsageError, WrongKeyError
 from anonface.evaluation.audit import run
+from anonface.evaluation.audit.files import carried
 from anonface.evaluation.audit.finding import allowed, counted, luck, matched, standing, told_apart
-from anonface.evaluation.audit.low_bits import carried
-from anonface.evaluation.audit.marks import MARK, marked
-from anonface.evaluation.audit.subject import Sizes, choose
+from anonface.evaluation.audit.subject import MARK, Sizes, choose, marked
 from anonface.evaluation.measurements import NO_IDENTITY
 from anonface.evaluation.run import evaluate
 from anonface.evaluation.trials import Plan
@@ -183,6 +183,17 @@ def test_a_refusal_is_no_breach(album, tmp_path, monkeypatch):
     monkeypatch.setattr("anonface.record.carriers.expect", lambda data, name: data[:64])
     monkeypatch.setattr("anonface.record.carriers.embed", lambda image, record: image)
     assert broken(patterns.Sound(), album, "tampering", files=Careful(), work=tmp_path) == []
+
+
+def test_a_nonce_that_comes_twice_is_found(album):
+    """Two of ten photos hold the same one; what is illegible does not count."""
+    under_attack = patterns.subject(patterns.Sound(), album)
+    read = iter([b"a", b"b", b"a", None, *(bytes([n]) for n in range(6))])
+    under_attack.model = replace(under_attack.model, nonce=lambda crop: next(read))
+    (found,) = run.ATTACKS["keystream"].run(under_attack)
+    assert (found.value.value, found.value.n, found.passed) == (1, 9, False)
+    under_attack.model = replace(under_attack.model, nonce=lambda crop: crop.tobytes())
+    assert run.ATTACKS["keystream"].run(under_attack)[0].passed is True
 
 
 def test_marks_are_where_readers_look():

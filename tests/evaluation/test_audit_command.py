@@ -12,7 +12,7 @@ from anonface.cli import app
 from anonface.cli import doctor as doctor_module
 from anonface.evaluation.audit.model import Model
 
-SMALL = ("--photos", 4, "--pairs", 10, "--candidates", 3, "--guesses", 20, "--crowd", 4)
+SMALL = ("--photos", 4, "--candidates", 3, "--guesses", 20)
 BACKEND = SimpleNamespace(name="fake", parameters=lambda: {"refine": 7}, digest=lambda: b"\xab" * 32)
 
 
@@ -35,7 +35,7 @@ def audit(capsys, monkeypatch, tmp_path):
     patterns.album(tmp_path / "album", people=10, photos=2)
     monkeypatch.setattr(doctor_module, "fetch_missing", lambda: None)
     monkeypatch.setattr("anonface.evaluation.judges.Judges", lambda: WholePictures(patterns.Patterns(), []))
-    monkeypatch.setattr("anonface.evaluation.audit.model.of", lambda engine: Model(patterns.embedded, engine))
+    monkeypatch.setattr("anonface.evaluation.audit.model.of", lambda engine: Model(patterns.embedded))
 
     def run(engine, *args):
         monkeypatch.setattr("anonface.pipeline.Engine", engine)
@@ -79,24 +79,10 @@ def test_the_seed_decides(audit):
     assert attacked() == attacked("--seed", 1) != attacked("--seed", 2)
 
 
-def test_a_key_of_the_users(audit, tmp_path):
-    app.run(["keygen", "k.bin"])
-    keys = []
-
-    class Spy(Mirror):
-        def hidden(self, pixels, key):
-            keys.append(key.to_text())
-            return pixels
-
-    assert audit(Spy, "--attacks", "low-bits", "--key-file", "k.bin")[0] == 0
-    assert set(keys) == {(tmp_path / "k.bin").read_text().strip()}
-
-
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
         (("--attacks", "voodoo"), 2, "there is no attack 'voodoo'"),
-        (("--key-file", "none.bin"), 6, "cannot be read"),
         (("--report", "absent/a.json"), 10, "absent"),
         (("--photos", "0"), 2, "--photos"),
     ],

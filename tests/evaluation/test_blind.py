@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from anonface.errors import UsageError
+from anonface.errors import OutputError, UsageError
 from anonface.evaluation import blind
 from anonface.evaluation.metrics import wilson
 
@@ -18,32 +18,35 @@ def pair(seed: int = 0):
     return original, altered
 
 
-def test_the_changed_region_is_shown_of_either_version_by_lot():
-    rng = np.random.default_rng(1)
-    faces = [blind.face(str(i), *pair(i), rng) for i in range(40)]
-    altered = [one for one in faces if one.altered]
-    assert 8 < len(altered) < 32
-    middle = [float(one.picture[150:230, 150:230].mean()) for one in faces]
-    assert all((level > 140) == one.altered for one, level in zip(faces, middle, strict=True))
+def test_the_changed_region_is_shown_of_either_version_by_lot(tmp_path):
+    sheets = blind.Sheets(tmp_path / "sheets")
+    for i in range(40):
+        sheets.add(str(i), *pair(i))
+    altered = [altered for _, altered, _ in sheets._faces]
+    assert 6 < sum(altered) < 34
+    assert [float(picture[150:230, 150:230].mean()) > 140 for _, _, picture in sheets._faces] == altered
 
 
-def test_what_does_not_differ_or_has_another_shape_is_left_out():
+def test_what_does_not_differ_or_has_another_shape_is_left_out(tmp_path):
+    sheets = blind.Sheets(tmp_path / "sheets")
     original, altered = pair()
-    rng = np.random.default_rng(1)
-    assert blind.face("same", original, original.copy(), rng) is None
-    assert blind.face("cut", original, altered[:100], rng) is None
+    sheets.add("same", original, original.copy())
+    sheets.add("cut", original, altered[:100])
+    assert sheets._faces == []
 
 
 def test_sheets_are_numbered_and_the_key_says_which_is_which(tmp_path):
-    rng = np.random.default_rng(2)
-    faces = [blind.face(f"photo {i}", *pair(i), rng) for i in range(8)]
-    folder, key = tmp_path / "sheets", tmp_path / "key.json"
-    folder.mkdir()
-    assert blind.write_sheets(faces, folder, key) == 2
-    assert sorted(file.name for file in folder.iterdir()) == ["01.png", "02.png", "instructions.txt"]
-    told = json.loads(key.read_text())
+    sheets = blind.Sheets(tmp_path / "sheets")
+    for i in range(8):
+        sheets.add(f"photo {i}", *pair(i))
+    assert sheets.write().startswith("8 faces on 2 sheets")
+    assert sorted(file.name for file in sheets.folder.iterdir()) == ["01.png", "02.png", "instructions.txt"]
+    told = json.loads(sheets.key.read_text())
     assert list(told) == [str(i) for i in range(1, 9)]
-    assert told["3"] == ["altered" if faces[2].altered else "photo", "photo 2"]
+    kinds = {name: "altered" if altered else "photo" for name, altered, _ in sheets._faces}
+    assert {name: kind for kind, name in told.values()} == kinds
+    with pytest.raises(OutputError, match="exists already"):
+        blind.Sheets(tmp_path / "sheets")
 
 
 def test_answers_are_counted_by_kind(tmp_path):
@@ -51,8 +54,8 @@ def test_answers_are_counted_by_kind(tmp_path):
     key.write_text(json.dumps({"1": ["photo", "a"], "2": ["altered", "b"], "3": ["altered", "c"], "4": ["photo", "d"]}))
     answers.write_text(json.dumps({"1": ["photo", 90, 5], "2": ["photo", 60, 4], "3": ["altered", 95, 1]}))
     counted = blind.scores(key, answers)
-    assert counted["altered"] == blind.Score(2, 1, wilson(1, 2), 2.5, 1)
-    assert counted["photo"] == blind.Score(1, 1, wilson(1, 1), 5.0, 0)
+    assert list(counted["altered"].values()) == [2, 1, wilson(1, 2), 2.5, 1]
+    assert list(counted["photo"].values()) == [1, 1, wilson(1, 1), 5.0, 0]
 
 
 @pytest.mark.parametrize("row", [["maybe", 90, 5], ["photo", 90, 6], ["photo", 90], "photo"])

@@ -130,27 +130,3 @@ def test_recognizers_are_named(anonface, album, monkeypatch):
     assert anonface(*options)[0] == 0 and asked.pop() == tuple(EMBEDDERS)
     code, _, err = anonface(*options, "--recognizers", "nobody")
     assert code == 2 and "no further recognizer 'nobody'" in err and "sface" in err
-
-
-def test_a_cache_spares_the_second_run_the_look(anonface, album, tmp_path, monkeypatch):
-    options = ("evaluate", "album", "--keys", 1, "--limit", 1, "--attacks", "none", "--json")
-    first = json.loads(anonface(*options, "--cache", "looks.jsonl")[1])
-    assert len((tmp_path / "looks.jsonl").read_text().splitlines()) == 8
-    monkeypatch.setattr(WholePictures, "original", None)
-    again = json.loads(anonface(*options, "--cache", "looks.jsonl")[1])
-    assert again["samples"]["anonymized"] == first["samples"]["anonymized"]
-    assert anonface(*options)[0] == 70  # without it somebody has to look
-    assert anonface(*options, "--cache", "absent/looks.jsonl")[0] == 10
-    (tmp_path / "notes.txt").write_text("some\nnotes\n")
-    code, _, err = anonface(*options, "--cache", "notes.txt")
-    assert code == 2 and "no cache" in err
-
-
-def test_another_device_recovers_too(anonface, album):
-    options = ("evaluate", "album", "--keys", 1, "--limit", 2, "--attacks", "none", "--json")
-    data = json.loads(anonface(*options, "--recover-on", "cpu")[1])
-    assert data["settings"]["recovered on, too"] == "cpu"
-    rate = next(rate for rate in data["rates"] if "recovered on cpu" in rate["title"])
-    assert rate["at"][0]["n"] == 2
-    code, _, err = anonface(*options, "--beside", "all", "--recover-on", "cpu")
-    assert code == 2 and "--recover-on" in err

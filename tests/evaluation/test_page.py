@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from anonface.evaluation import page as pages
 from anonface.evaluation.metrics import Interval
-from anonface.evaluation.page import COLUMNS, PICTURED, SIDE, page
-from anonface.evaluation.report import Figure, Rate, Report, Threshold
+from anonface.evaluation.page import COLUMNS, PICTURED, SIDE
+from anonface.evaluation.report import Figure, Rate, Report, Threshold, grids
 
 VOID = {"meta", "img"}
 
@@ -63,7 +64,21 @@ def report() -> Report:
 
 def pictures(count: int):
     rng = np.random.default_rng(1)
-    return {f"{n}<&>.jpg": [rng.integers(0, 256, (90, 200, 3), dtype=np.uint8) for _ in COLUMNS] for n in range(count)}
+    return {
+        f"{n}<&>.jpg": {column: rng.integers(0, 256, (90, 200, 3), dtype=np.uint8) for column in COLUMNS}
+        for n in range(count)
+    }
+
+
+def page(report, pictures):
+    return pages.page(f"Faces: {report.settings['folder']}", grids(report), pictures)
+
+
+def test_a_picture_that_is_missing_is_black():
+    white = np.full((9, 9, 3), 255, np.uint8)
+    read = Reader(pages.page("", (), {"a": {"one": white, "two": white}, "b": {"two": white}}))
+    sizes = [(image["alt"], image["width"]) for image in read.all("img")]
+    assert sizes == [("a, one", "9"), ("a, two", "9"), ("b, one", "1"), ("b, two", "9")]
 
 
 def test_the_page_refers_to_nothing_outside_itself(report):
@@ -89,19 +104,6 @@ def test_what_the_tables_say_is_there_and_names_do_no_harm(report):
         assert words in said
 
 
-def test_distances_are_plotted_each_kind_apart(report):
-    read = Reader(page(report, {}))
-    assert len(read.all("svg")) == 2  # seconds are no distance, and of the right key nothing was found
-    rects = read.all("rect")
-    heights = [float(rect["height"]) for rect in rects]
-    assert len(rects) > 10 and max(heights) == 70
-    nearest = min(value for _, _, value in report.samples["anonymized"][:-1])
-    assert float(rects[0]["x"]) == pytest.approx(400 * nearest, abs=10)
-    assert float(rects[-1]["x"]) == 550  # what is farther than the axis reaches stands at its end
-    assert {float(line["x1"]) for line in read.all("line")} == {240.0}
-    assert "(40)" in "".join(read.text)
-
-
 def test_only_so_many_photos_are_shown(report):
     assert len(Reader(page(report, pictures(PICTURED + 3))).all("img")) == PICTURED * len(COLUMNS)
     assert "None: nothing was measured" in page(report, {})
@@ -112,5 +114,5 @@ def test_a_browser_shows_the_page_without_a_network(report, tmp_path):
     seen = browser.look(page(report, pictures(2)), tmp_path)
     assert seen.console == [] and seen.asked == []
     assert seen.widths == [SIDE] * 2 * len(COLUMNS) and all(seen.shown)
-    for words in ("5.0 % (1.0 to 10.0)", 'album <script>"&', "0<&>.jpg", "Distances"):
+    for words in ("5.0 % (1.0 to 10.0)", 'album <script>"&', "0<&>.jpg"):
         assert words in seen.text

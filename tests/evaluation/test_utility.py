@@ -47,7 +47,7 @@ def test_openness():
 
 @pytest.fixture(scope="module")
 def face():
-    judges = Judges(recognizer=object(), classifiers=[])
+    judges = Judges(recognizer=object())
     return judges.aligned(data.astronaut(), np.array([175, 65, 95, 130.0]))
 
 

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from anonface.checks import seen_at
 from anonface.faces import blend
 from anonface.faces.align import cover_quad
 from anonface.faces.detect import build_detector
 from anonface.record import anf1
 from anonface.record.anf1 import FaceEntry, FaceReport, Header
 from anonface.review import checks
-from anonface.review.checks import Checked, Checker, faces_of, seen_near
+from anonface.review.checks import Checked, check, faces_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -54,39 +55,38 @@ def report(box, kind="synth", index=0):
 
 def test_a_face_is_found_where_it_is_and_nowhere_else(photo, box):
     detector = build_detector()
-    seen = seen_near(photo, box, detector)
+    seen, *nowhere = seen_at(photo, [box, (300, 20, 90, 110), (5000, 20, 90, 110)], detector)
     assert seen and np.allclose(seen.box, box, atol=0.15 * box[2])
-    assert seen_near(photo, (300, 20, 90, 110), detector) is None
-    assert seen_near(photo, (5000, 20, 90, 110), detector) is None
+    assert nowhere == [None, None] and seen_at(photo, [], detector) == []
 
 
 def test_a_face_that_is_gone_is_not_found_again(photo, box):
     after = photo.copy()
     after[20:276, 10:266] = 90
-    (checked,) = Checker(build_detector(), None).check(photo, after, [report(box)])
+    (checked,) = check(photo, after, [report(box)], build_detector(), None)
     assert checked.findings == ("not found again",) and checked.distance is None
 
 
 def test_a_face_that_is_the_same_is_matched_and_another_is_not(photo, box, monkeypatch):
     monkeypatch.setattr(checks, "LIMIT", 0.3)
-    checker = Checker(build_detector(), Judge())
-    (same,) = checker.check(photo, photo, [report(box)])
+    found_by = build_detector(), Judge()
+    (same,) = check(photo, photo, [report(box)], *found_by)
     assert same.findings == ("still matched",) and same.distance < 0.1
     other = photo.copy()
     other[20:276, 10:266] //= 3
-    (changed,) = checker.check(photo, other, [report(box)])
+    (changed,) = check(photo, other, [report(box)], *found_by)
     assert changed.findings == ("no finding",) and changed.distance > 0.3
-    (without,) = Checker(build_detector(), None).check(photo, photo, [report(box)])
+    (without,) = check(photo, photo, [report(box)], build_detector(), None)
     assert without.findings == ("no finding",)
-    (blind,) = Checker(None, None).check(photo, photo, [report(box)])
+    (blind,) = check(photo, photo, [report(box)], None, None)
     assert blind.findings == ("no finding",)
 
 
 def test_a_mosaic_in_which_a_face_is_seen_comes_before_one_that_hides_it(photo, box):
-    checker = Checker(build_detector(), Judge())
+    found_by = build_detector(), Judge()
     quad = cover_quad(build_detector().detect(photo)[0])
-    (hidden,) = checker.check(photo, blend.mosaic(photo, quad, 3), [report(box, "mosaic")])
-    (seen,) = checker.check(photo, photo, [report(box, "mosaic")])
+    (hidden,) = check(photo, blend.mosaic(photo, quad, 3), [report(box, "mosaic")], *found_by)
+    (seen,) = check(photo, photo, [report(box, "mosaic")], *found_by)
     assert hidden.findings == ("covered",) and seen.findings == ("still seen", "covered")
     assert seen.rank < hidden.rank
 
@@ -112,9 +112,9 @@ def test_the_order_is_that_of_the_danger():
 
 
 def test_small_faces_are_said_to_be_small(photo):
-    (checked,) = Checker(None, None).check(photo, photo, [report((10, 10, 30, 40))])
+    (checked,) = check(photo, photo, [report((10, 10, 30, 40))], None, None)
     assert checked.findings == ("small",)
-    (kept,) = Checker(None, None).check(photo, photo, [report((10, 10, 30, 40), "kept")])
+    (kept,) = check(photo, photo, [report((10, 10, 30, 40), "kept")], None, None)
     assert kept.findings == ("left",)
 
 
