@@ -89,29 +89,6 @@ def clustered_mean(values: ArrayLike, clusters: Sequence[str], *, seed: int = 0)
     return Interval(float(v.mean()), low, high, v.size)
 
 
-def clustered_ratio(above: ArrayLike, below: ArrayLike, clusters: Sequence[str], *, seed: int = 0) -> Interval:
-    """Ratio of two means over the same measurements, people resampled for both together.
-
-    Infinite where the lower mean is zero and the upper is not; NaN where both are zero.
-
-    Args:
-        above, below: [n] numbers each, no NaN (for instance 0/1 for matched).
-        clusters: n cluster names.
-    """
-    a, b = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
-    if a.size == 0:
-        return NOTHING
-    sums_a, _ = _per_cluster(a, clusters)
-    sums_b, _ = _per_cluster(b, clusters)
-    weights = _resampled(len(sums_a), seed)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = a.sum() / b.sum()
-        ratios = (weights @ sums_a) / (weights @ sums_b)
-    ratios = ratios[~np.isnan(ratios)]
-    low, high = _bounds(ratios) if ratios.size else (float("nan"), float("nan"))
-    return Interval(float(value), low, high, a.size)
-
-
 def impostor_threshold(
     embeddings: ArrayLike, identities: Sequence[str], far: float = 0.001, *, draws: int = 1000, seed: int = 0
 ) -> Interval:
@@ -208,7 +185,6 @@ def _resampled(clusters: int, seed: int, draws: int = DRAWS) -> Floats:
 
 def _bounds(samples: Floats) -> tuple[float, float]:
     tail = (1 - CONFIDENCE) / 2
-    # "lower"/"higher" never interpolate, so infinite ratios among the samples stay infinite instead of becoming NaN.
     return (
         float(np.quantile(samples, tail, method="lower")),
         float(np.quantile(samples, 1 - tail, method="higher")),

@@ -41,8 +41,7 @@ class Rate:
         title: what is counted.
         better: "lower", "higher" or "" where the row only sets a scale.
         undetected: how many of the measurements had no face to compare; the title says how they count.
-        at: one interval a threshold; shares in 0..1, or ratios.
-        unit: "rate" or "ratio".
+        at: one interval a threshold; shares in 0..1.
     """
 
     title: str

@@ -39,8 +39,7 @@ class Summary:
     def rates(self) -> list[Rate]:
         """By the main recognizer, at each threshold."""
         limits = [threshold.interval.value for threshold in self.thresholds]
-        matched = [rate for rate, _, _ in self._matches(names.MAIN, limits)]
-        return [*matched, *self._over_clean(limits), *self._over_wrong(limits)]
+        return [rate for rate, _, _ in self._matches(names.MAIN, limits)]
 
     def recognitions(self, backend: object) -> list[Recognition]:
         """One table a further recognizer; those that a loss of the ``backend`` saw come last."""
@@ -147,27 +146,6 @@ class Summary:
         for name, better in (("original", ""), *((name, "lower") for name in low), (names.RIGHT, "higher")):
             yield from row(f"{name}: matched to other photos of the person (TAR)", better, names.others(name))
 
-    def _over_clean(self, limits: Sequence[float]) -> Iterator[Rate]:
-        """Matches of recovered faces over those of the originals, over the same pairs of photos."""
-        distances, people = self._values(names.others(names.RIGHT))
-        if not distances.size:
-            return
-        clean: dict[str, list[float]] = {}
-        for file, _, value in self.samples[names.others("original")]:
-            clean.setdefault(file, []).append(value)
-        # A photo's pairs come in the gallery's order, once for the original and once for each key.
-        repeats = {file: sum(row[0] == file for row in self.samples[names.RIGHT]) for file in clean}
-        base = np.array([value for file, values in clean.items() for value in values * repeats[file]])
-        title = f"{names.RIGHT} / original: matched to other photos of the person"
-        yield Rate(title, "higher", int(np.isnan(distances).sum()), _ratios(distances, base, people, limits), "ratio")
-
-    def _over_wrong(self, limits: Sequence[float]) -> Iterator[Rate]:
-        right, people = self._values(names.RIGHT)
-        for name in (names.RANDOM, names.ONE_BIT):
-            wrong, _ = self._values(name)
-            if right.size:
-                yield Rate(f"right key / {name}", "higher", 0, _ratios(right, wrong, people, limits), "ratio")
-
     def _values(self, name: str) -> tuple[Floats, list[str]]:
         rows = self.samples.get(name, ())
         return np.array([value for _, _, value in rows], dtype=np.float64), [self.people[file] for file, _, _ in rows]
@@ -179,10 +157,3 @@ def _at_far(seen: Sequence[tuple[Floats, str]], far: float) -> metrics.Interval 
         return None
     threshold = metrics.impostor_threshold([e for e, _ in seen], [identity for _, identity in seen], far)
     return threshold if threshold.n * far >= 1 else None
-
-
-def _ratios(
-    above: Floats, below: Floats, people: Sequence[str], limits: Sequence[float]
-) -> tuple[metrics.Interval, ...]:
-    """Ratios of two match rates over the same people."""
-    return tuple(metrics.clustered_ratio(above < limit, below < limit, people) for limit in limits)

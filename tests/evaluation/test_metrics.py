@@ -40,15 +40,6 @@ def test_one_person_alone_gives_no_width():
     assert (mean.value, mean.low, mean.high) == (0.75, 0.75, 0.75)
 
 
-def test_ratio():
-    people = list("abcd")
-    assert metrics.clustered_ratio([1, 1, 1, 0], [0, 0, 0, 1], people).value == 3.0
-    assert metrics.clustered_ratio([1, 1, 0, 0], [0, 0, 0, 0], people).value == math.inf
-    assert math.isnan(metrics.clustered_ratio([0, 0, 0, 0], [0, 0, 0, 0], people).value)
-    same = metrics.clustered_ratio([1, 0, 1, 1], [1, 0, 1, 1], people)
-    assert (same.value, same.low, same.high) == (1.0, 1.0, 1.0)
-
-
 @pytest.mark.parametrize(("n", "far", "accepted"), [(1000, 0.001, 1), (999, 0.001, 0), (3000, 0.001, 3), (50, 0.1, 5)])
 def test_threshold_accepts_the_stated_share_of_impostors(n, far, accepted):
     distances = np.arange(1, n + 1) / n

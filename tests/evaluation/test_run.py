@@ -57,7 +57,6 @@ def test_an_engine_that_changes_nothing_fails_every_privacy_row(folder, judges):
         assert rate.value == rate.low == rate.high == 1.0
     assert report.rate("anonymized").n == 8 * 4
     assert report.rate("two keys").n == 8 * 6
-    assert report.rate("right key / wrong key, random").value == 1.0
     assert report.figure("anonymized: mean distance").value == 0
     assert report.figure("landmark shift").value == 0
     assert report.figure("face found again by colour").value == 1.0
@@ -71,7 +70,6 @@ def test_an_engine_that_does_everything_passes(folder, judges):
     assert report.rate("wrong key, random: matched to the original").value < 0.2
     assert report.rate("right key, from pixels").value == 1.0
     assert report.figure("right key, from pixels: mean distance").value == 0
-    assert report.rate("right key / wrong key, one bit").value > 5
     assert report.rate("original: matched to other photos").value == 1.0
     assert report.figure("original: nearest other photo").value == 1.0
     assert report.figure("right key, from pixels: nearest other photo").value == 1.0
@@ -195,30 +193,6 @@ def test_a_recovery_that_an_attack_breaks_counts_as_none(folder, judges):
     assert report.settings["refused by the engine"] > 0
 
 
-def test_right_key_over_the_clean_rate_compares_the_same_pairs(folder, judges):
-    class Half(Untouched):
-        """Recovers the first photo of each person and paints over the second."""
-
-        def recover(self, pixels, key, header):
-            return Outcome(pixels if pixels[0, 0].max() == 200 else np.full_like(pixels, 120))
-
-    row = "right key, from pixels / original: matched to other photos"
-    assert evaluate(Untouched(), folder, Plan(2), judges=judges).rate(row).value == 1.0
-    half = evaluate(Half(), folder, Plan(3), judges=judges)
-    assert half.rate("original: matched to other photos").value == 1.0
-    assert (half.rate(row).value, half.rate(row).n) == (0.5, 8 * 3)
-
-
-def test_over_a_clean_rate_of_less_than_one(folder, judges):
-    """Somebody whose photos do not match each other weighs the same above and below."""
-    Image.new("RGB", (40, 32), (120, 0, 120)).save(folder / "01.png")
-    row = "right key, from pixels / original: matched to other photos"
-    report = evaluate(Untouched(), folder, Plan(2), judges=judges)
-    assert report.rate("original: matched to other photos").value == 0.75
-    assert (report.rate(row).value, report.rate(row).low, report.rate(row).high) == (1.0, 1.0, 1.0)
-    assert report.rate("right key, from pixels: matched to other photos").value == 0.75
-
-
 def test_identity_that_leaks_through_attributes_shows(folder, judges):
     class Leaky(Perfect):
         """Needs neither key nor code."""
@@ -257,7 +231,6 @@ def test_a_constant_face_shows(folder, judges):
     assert report.rate("anonymized: matched to the original").value == 0
     assert report.rate("two keys: matched to each other").value == 1.0
     assert report.rate("right key, from pixels: matched to the original").value == 0
-    assert report.rate("right key, from pixels / original").value == 0
     assert "everybody becomes one face" in report.settings[run.GROSS]
 
 
@@ -274,7 +247,6 @@ def test_a_key_that_is_ignored_shows(folder, judges):
     assert report.rate("two keys: matched to each other").value == 1.0
     for row in ("wrong key, random: matched to the original", "wrong key, one bit: matched", "right key, from pixels"):
         assert report.rate(row).value == 1.0
-    assert report.rate("right key / wrong key, random").value == 1.0
     for weakness in ("the key is ignored", "any key recovers the person"):
         assert weakness in report.settings[run.GROSS]
 
