@@ -99,12 +99,15 @@ def audit(
 
     from anonface import api
     from anonface.evaluation.audit.model import of as model_of
+    from anonface.evaluation.audit.run import ATTACKS, table, to_json
     from anonface.evaluation.audit.run import audit as run_attacks
-    from anonface.evaluation.audit.run import chosen, table, to_json
     from anonface.evaluation.audit.subject import Sizes, Subject, choose
+    from anonface.evaluation.choices import chosen
     from anonface.evaluation.judges import Judges
 
-    wanted = chosen(attacks)
+    wanted = [ATTACKS[name] for name in chosen(attacks, ATTACKS, "attack")]
+    if not wanted:
+        raise UsageError("--attacks names none", "leave it out to try all")
     sizes = Sizes(photos, candidates=candidates, guesses=guesses)
     judges = Judges()
     with progress_bar("originals", 0) as advance:

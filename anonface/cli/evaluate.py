@@ -118,7 +118,7 @@ def evaluate(
     degradations: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...|none",
+            metavar="NAME,...|all|none",
             show_default="jpeg90",
             help="Degradations of the anonymized photos before recovery.",
             rich_help_panel=MEASUREMENT,
@@ -198,8 +198,9 @@ def evaluate(
     if folder and not is_folder(folder):
         what = "is a file" if is_there(folder) else "does not exist"
         raise UsageError(f"{str(folder)!r} {what}; name a folder of photos", "for example: evaluate album")
-    from anonface.evaluation import embedders
-    from anonface.evaluation.degradations import chosen
+    from anonface.evaluation.choices import chosen
+    from anonface.evaluation.degradations import DEGRADATIONS
+    from anonface.evaluation.embedders import EMBEDDERS
     from anonface.evaluation.judges import Judges, look_at_originals, of_split, photos_of
     from anonface.evaluation.page import page
     from anonface.evaluation.report import as_markdown
@@ -212,12 +213,12 @@ def evaluate(
         degradation_keys = 0 if quick and degradations is None else 1
     plan = Plan(
         keys or 4,
-        attacks=chosen(degradations or "jpeg90"),
+        attacks=chosen(degradations or "jpeg90", DEGRADATIONS, "degradation"),
         attack_keys=degradation_keys,
         recover_keys=recover_keys,
     )
     others = _others(compare_with) if compare_with is not None else None
-    judged_by = embedders.chosen(recognizers)
+    judged_by = chosen(recognizers, EMBEDDERS, "further recognizer")
     share = _part(part)
     if share[1] > 1 and not journal:
         raise UsageError(f"--part {part} needs a --journal, which the parts share")

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageFilter
 
-from anonface.errors import UsageError
-
 Pixels = NDArray[np.uint8]
 Box = NDArray[np.float64]
 
@@ -45,21 +43,6 @@ class Degradation:
         x, y, w, h = np.asarray(box, dtype=np.float64)
         left, top = round(self.cut * shape[1]), round(self.cut * shape[0])
         return np.array([x - left, y - top, w, h]) * self.scale
-
-
-def chosen(text: str) -> tuple[str, ...]:
-    """Names of a comma-separated list, each once; "none" gives none.
-
-    Raises:
-        UsageError: an unknown name.
-    """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if names == ("none",):
-        return ()
-    for name in names:
-        if name not in DEGRADATIONS:
-            raise UsageError(f"there is no attack {name!r}", f"known: {', '.join(DEGRADATIONS)}, or none")
-    return names
 
 
 def _saved(pixels: Pixels, format: str, **options: Any) -> Pixels:

@@ -193,22 +193,6 @@ def load(name: str) -> Embedder:
     return Embedder(name, cut, make(name), limits, users, weights.digest(name)[:16])
 
 
-def chosen(text: str) -> tuple[str, ...]:
-    """Names of a comma-separated list, each once; "all" gives all, "none" none.
-
-    Raises:
-        UsageError: an unknown name.
-    """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if names in (("none",), ("all",)):
-        return () if names == ("none",) else tuple(EMBEDDERS)
-    for name in names:
-        if name not in EMBEDDERS:
-            hint = f"known: {', '.join(EMBEDDERS)}, all or none; dlib's always judges"
-            raise UsageError(f"there is no further recognizer {name!r}", hint)
-    return names
-
-
 def available(names: Sequence[str]) -> tuple[list[Embedder], list[str]]:
     """The named recognizers whose weights are available, and the names of the others.
 

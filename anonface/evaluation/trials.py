@@ -238,7 +238,7 @@ class _Trial:
         aligned = self.original.aligned
         if aligned is None or self.area is None:
             return
-        crop = None if pixels is None else align.crop(pixels, aligned.quad, CROP)
+        crop = None if pixels is None else align.crop(pixels, aligned.quad, len(aligned.crop))
         for measure in (psnr, ssim):
             value = np.nan if crop is None else measure(aligned.crop, crop, self.area)
             self.measured.add(names.in_the_face(measure.__name__, name), number, value)

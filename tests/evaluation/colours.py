@@ -6,8 +6,10 @@ import numpy as np
 from PIL import Image
 
 from anonface.evaluation.attribute_classifiers import Impression
-from anonface.evaluation.judges import CROP, Aligned, Judges
+from anonface.evaluation.judges import Aligned, Judges
 from anonface.evaluation.recognizers import Detection, Look
+
+SIDE = 64  # px, of a crop: small, so that measuring pixels costs little
 
 
 @dataclass
@@ -89,10 +91,10 @@ class WholePictures(Judges):
             return None
         height, width = rgb.shape[:2]
         quad = np.array([[0, 0], [0, height], [width, height], [width, 0]], dtype=float)
-        return Aligned(np.array(Image.fromarray(rgb).resize((CROP, CROP))), quad, np.zeros((468, 2)))
+        return Aligned(np.array(Image.fromarray(rgb).resize((SIDE, SIDE))), quad, np.zeros((468, 2)))
 
     def area(self, aligned):
-        return np.tri(CROP, dtype=bool)
+        return np.tri(SIDE, dtype=bool)
 
 
 def coloured_people(folder):

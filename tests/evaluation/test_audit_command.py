@@ -83,6 +83,7 @@ def test_the_seed_decides(audit):
     ("args", "code", "message"),
     [
         (("--attacks", "voodoo"), 2, "there is no attack 'voodoo'"),
+        (("--attacks", "none"), 2, "names none"),
         (("--report", "absent/a.json"), 10, "absent"),
         (("--photos", "0"), 2, "--photos"),
     ],

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from skimage import data
 
-from anonface.errors import UsageError
-from anonface.evaluation.degradations import DEGRADATIONS, chosen
+from anonface.evaluation.degradations import DEGRADATIONS
 
 SIZED = {
     "resize75": (0.75, 0.75),
@@ -68,11 +67,3 @@ def test_where_the_face_lies_afterwards_is_known(name):
 def test_company_is_the_photo_and_its_mirror_image(photo):
     both = DEGRADATIONS["company"](photo)
     assert (both[:, : photo.shape[1]] == photo).all() and (both[:, ::-1][:, : photo.shape[1]] == photo).all()
-
-
-def test_attacks_are_chosen_by_name():
-    assert chosen("jpeg90, webp80,jpeg90") == ("jpeg90", "webp80")
-    assert chosen("none") == chosen("") == ()
-    with pytest.raises(UsageError, match="'jpeg9'") as caught:
-        chosen("jpeg90,jpeg9")
-    assert "messenger" in caught.value.hint

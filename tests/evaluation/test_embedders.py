@@ -11,7 +11,8 @@ from skimage import data
 from anonface import weights
 from anonface.errors import UsageError, WeightsError
 from anonface.evaluation import embedders
-from anonface.evaluation.embedders import EMBEDDERS, available, chosen, load
+from anonface.evaluation.choices import chosen
+from anonface.evaluation.embedders import EMBEDDERS, available, load
 from anonface.evaluation.judges import Judges
 from anonface.models.adaface import IR_50, IR_101, AdaFaceParams
 from anonface.models.facenet import FaceNet
@@ -173,18 +174,12 @@ def test_without_facexlib_its_network_is_left_out(monkeypatch):
 
 
 def test_names():
-    assert (
-        chosen("all") == tuple(EMBEDDERS)
-        and chosen("none") == ()
-        and chosen(" sface,facenet, sface ")
-        == (
-            "sface",
-            "facenet",
-        )
-    )
+    assert chosen("all", EMBEDDERS, "recognizer") == tuple(EMBEDDERS)
+    assert chosen("none", EMBEDDERS, "recognizer") == chosen("", EMBEDDERS, "recognizer") == ()
+    assert chosen(" sface,facenet, sface ", EMBEDDERS, "recognizer") == ("sface", "facenet")
     for wrong in ("dlib", "sface,none"):
-        with pytest.raises(UsageError, match="no further recognizer") as caught:
-            chosen(wrong)
+        with pytest.raises(UsageError, match="no recognizer") as caught:
+            chosen(wrong, EMBEDDERS, "recognizer")
         assert "facenet" in caught.value.hint
 
 

@@ -19,7 +19,7 @@ from anonface.evaluation.trials import Plan
 
 def hue(name, limits=(("its own", 0.4),), authors=(), digest="d1"):
     """Embeds the mean colour; of unit length, so that brightness does not count."""
-    return Embedder(name, lambda crop, mesh: crop[::64, ::64], lambda p: p.mean((0, 1)) + 1.0, limits, authors, digest)
+    return Embedder(name, lambda crop, mesh: crop[::32, ::32], lambda p: p.mean((0, 1)) + 1.0, limits, authors, digest)
 
 
 def judging(*embedders):

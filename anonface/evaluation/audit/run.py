@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from anonface.errors import UsageError
 from anonface.evaluation.audit import candidates, files, key_guessing, learning, recognition, several_photos
 from anonface.evaluation.audit.finding import Attack, Finding
 from anonface.evaluation.audit.subject import Subject
@@ -62,21 +61,6 @@ class Audit:
     def broken(self) -> list[str]:
         """Names of the attacks that succeeded."""
         return [t.attack.name for t in self.tried if any(finding.passed is False for finding in t.findings)]
-
-
-def chosen(text: str) -> tuple[Attack, ...]:
-    """The attacks that a comma-separated list names, each once; "all" names all.
-
-    Raises:
-        UsageError: there is no such attack, or none is named.
-    """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if names == ("all",):
-        return tuple(ATTACKS.values())
-    for name in names or (text,):
-        if name not in ATTACKS:
-            raise UsageError(f"there is no attack {name!r}", f"known: {', '.join(ATTACKS)}, or all")
-    return tuple(ATTACKS[name] for name in names)
 
 
 def audit(
