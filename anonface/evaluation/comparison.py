@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anonface.errors import DeviceError, NoFaceError, UsageError, WeightsError
-from anonface.evaluation.judges import Judges, Original, Split, select
+from anonface.evaluation.judges import Judges, Original, Selection, Split, select
 from anonface.evaluation.measurements import ANONYMIZED, LANDMARKS, ONE_BIT, PLACED, RANDOM, RIGHT, in_the_face
 from anonface.evaluation.metrics import NOTHING, Interval
 from anonface.evaluation.peers import PEERS
@@ -193,7 +193,15 @@ def compare(
         rows.append(
             Row(name, remote.about, "person" if engine.recovers else "nothing", matched, right.n, memory, report)
         )
-    settings: dict[str, str | int | float | None] = {
+    return Comparison(
+        _settings(folder, photos, split, plan, judges), rows[0].report.thresholds if rows else (), rows, missing
+    )
+
+
+def _settings(
+    folder: Path, photos: Selection, split: Split, plan: Plan, judges: Judges
+) -> dict[str, str | int | float | None]:
+    return {
         "date": datetime.date.today().isoformat(),
         "folder": str(folder),
         "photos": len(photos.chosen),
@@ -206,7 +214,6 @@ def compare(
         "recognizer": judges.recognizer.name,
         "judges left out, weights not at hand": ", ".join(judges.absent) or "none",
     }
-    return Comparison(settings, rows[0].report.thresholds if rows else (), rows, missing)
 
 
 def grids(comparison: Comparison) -> tuple[Grid, ...]:
