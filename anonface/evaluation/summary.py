@@ -143,7 +143,8 @@ class Summary:
         yield from row(f"{names.TWO_KEYS}: matched to each other", "lower", names.TWO_KEYS)
         for name in (names.RIGHT, *map(names.after, DEGRADATIONS)):
             yield from row(f"{name}: matched to the original", "higher", name)
-        for name, better in (("original", ""), *((name, "lower") for name in low), (names.RIGHT, "higher")):
+        shown = ("original", ""), (names.ANONYMIZED, "lower"), (names.RANDOM, "lower"), (names.RIGHT, "higher")
+        for name, better in shown:
             yield from row(f"{name}: matched to other photos of the person (TAR)", better, names.others(name))
 
     def _values(self, name: str) -> tuple[Floats, list[str]]:

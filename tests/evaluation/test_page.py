@@ -3,6 +3,7 @@ import io
 import math
 from html.parser import HTMLParser
 
+import browser
 import numpy as np
 import pytest
 from PIL import Image
@@ -106,3 +107,12 @@ def test_what_the_tables_say_is_there_and_names_do_no_harm(report):
 def test_only_so_many_photos_are_shown(report):
     assert len(Reader(page(report, pictures(PICTURED + 3))).all("img")) == PICTURED * len(COLUMNS)
     assert "None: nothing was measured" in page(report, {})
+
+
+@pytest.mark.skipif(browser.FOUND is None, reason="no Chromium here to open the page in: apt-get install chromium")
+def test_a_browser_shows_the_page_without_a_network(report, tmp_path):
+    seen = browser.look(page(report, pictures(2)), tmp_path)
+    assert seen.console == [] and seen.asked == []
+    assert seen.widths == [SIDE] * 2 * len(COLUMNS) and all(seen.shown)
+    for words in ("5.0 % (1.0 to 10.0)", 'album <script>"&', "0<&>.jpg"):
+        assert words in seen.text
