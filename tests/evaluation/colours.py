@@ -9,9 +9,6 @@ from anonface.evaluation.attribute_classifiers import Impression
 from anonface.evaluation.judges import Aligned, Judges
 from anonface.evaluation.recognizers import Detection, Look
 
-SIDE = 64  # px, of a crop: small, so that measuring pixels costs little
-
-
 @dataclass
 class Outcome:
     pixels: np.ndarray
@@ -77,6 +74,8 @@ class Reddish:
 class WholePictures(Judges):
     """The face fills the photo, but for a black one; only the recognizer looks for it."""
 
+    side = 64  # px, of a crop: small, so that measuring pixels costs little
+
     def __init__(self, recognizer, classifiers, embedders=()):
         self.recognizer, self.classifiers, self.absent = recognizer, classifiers, []
 
@@ -91,10 +90,10 @@ class WholePictures(Judges):
             return None
         height, width = rgb.shape[:2]
         quad = np.array([[0, 0], [0, height], [width, height], [width, 0]], dtype=float)
-        return Aligned(np.array(Image.fromarray(rgb).resize((SIDE, SIDE))), quad, np.zeros((468, 2)))
+        return Aligned(np.array(Image.fromarray(rgb).resize((self.side, self.side))), quad, np.zeros((468, 2)))
 
     def area(self, aligned):
-        return np.tri(SIDE, dtype=bool)
+        return np.tri(self.side, dtype=bool)
 
 
 def coloured_people(folder):

@@ -224,6 +224,7 @@ def place_code(crop):
 def subject(engine, folder, files=None, work=None, sizes=SIZES):
     """An audit's subject whose attackers hold all that there is to hold."""
     judges = WholePictures(Patterns(), [])
+    judges.side = 256  # codes are read from crops
     mute = engine.mute() if hasattr(engine, "mute") else Sound()
     model = Model(embedded, stranger=lambda _, number: somebody(b"stranger", bytes([number])), mute=mute)
     if isinstance(engine, MixesInBlocks):
