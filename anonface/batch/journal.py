@@ -5,19 +5,25 @@ before the photo's outputs: the files, their sizes, and what was at their place 
 at all, so a later run can see whether the photo was finished. A second line follows them: what is missing afterwards
 was taken away by somebody else. A journal names files and settings. It holds no digest, no pixels and no key, only a
 mark that identifies the key.
+
+A run holds a lock on its journal, so that a second run of the same command refuses to start. The system lifts the lock
+when the process ends, however it ends.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import stat
+import sys
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from anonface.errors import OutputError, reason, remedy
 
@@ -61,17 +67,22 @@ def earlier_runs(file: Path) -> list[Terms]:
 
 
 class Journal:
-    """One run's journal.
+    """One run's journal, locked until it is closed or removed.
 
     Args:
-        file: made at the first note. None keeps the entries in memory.
+        file: None keeps the entries in memory.
         terms: the run's.
         resumed: names of earlier runs whose entries count. The lines of other runs stay and are ignored.
+
+    Raises:
+        OutputError: another run holds it, or it cannot be read or written.
     """
 
     def __init__(self, file: Path | None, terms: Terms = ANY_TERMS, resumed: Collection[str] = ()) -> None:
         self.file, self.terms = file, terms
         self._begun = False
+        self._made: list[Path] = []  # folders, the innermost first
+        self._held = self._locked(file) if file else None
         entries = _read(file)[1] if file and resumed else []
         self._entries: dict[str, Record] = {}
         for entry in entries:
@@ -161,13 +172,43 @@ class Journal:
         same = entry is not None and [output["file"] for output in entry["outputs"][:-1]] == names[:-1]
         return entry if same else None
 
+    def close(self) -> None:
+        """Let other runs have the journal."""
+        if self._held:
+            self._held.close()
+
     def remove(self) -> None:
-        """Delete the journal of a complete run."""
-        if self.file:
-            self.file.unlink(missing_ok=True)
+        """Delete the journal of a complete run, and folders that were made for it alone."""
+        if not self.file:
+            return
+        if sys.platform == "win32":  # where an open file cannot be deleted
+            self.close()
+        self.file.unlink(missing_ok=True)
+        self.close()
+        with suppress(OSError):  # results are in it
+            for folder in self._made:
+                folder.rmdir()
+
+    def _locked(self, file: Path) -> IO[bytes]:
+        """The open journal, locked."""
+        self._made = [folder for folder in file.absolute().parents if not folder.is_dir()]
+        while True:
+            held = _opened(file)
+            if not _lock(held.fileno()):
+                held.close()
+                raise OutputError(
+                    f"another run of this command is at work; it holds the journal {file}",
+                    "wait until it ends, or choose another output",
+                )
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(held.fileno()), file.stat()):
+                    return held
+            held.close()  # the other run ended and deleted it meanwhile
 
 
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+LOCKED_BYTE = 1 << 30  # on Windows one byte is locked, far behind the end, since nobody else can read it
+HELD = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK)  # what systems say of a lock of another process
 
 
 def _read(file: Path) -> tuple[list[Terms], list[Record]]:
@@ -193,20 +234,53 @@ def _read(file: Path) -> tuple[list[Terms], list[Record]]:
     return terms, entries
 
 
-def _append(file: Path, entries: Sequence[Record]) -> None:
-    """Append lines in one write, after ending an incomplete line, and sync them to disk."""
-    lines = b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+def _opened(file: Path) -> IO[bytes]:
+    """The journal, open to read and append; it is made if it is not there.
+
+    Raises:
+        OutputError: it cannot be.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | _NO_LINKS, 0o600)
-        with os.fdopen(descriptor, "r+b", buffering=0) as journal:
-            size = journal.seek(0, os.SEEK_END)
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                lines = b"\n" + lines
-            journal.write(lines)
-            os.fsync(descriptor)
+        return os.fdopen(descriptor, "r+b", buffering=0)
     except OSError as error:
-        raise OutputError(f"the journal {file} cannot be written: {reason(error)}", remedy(error)) from error
+        raise _unwritable(file, error) from error
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file unless another process has; where the file system has no locks, it counts as locked."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in HELD
+    return True
+
+
+def _append(file: Path, entries: Sequence[Record]) -> None:
+    """Append lines in one write, after ending an incomplete line, and sync them to disk."""
+    lines = b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+    with _opened(file) as journal:
+        try:
+            if size := journal.seek(0, os.SEEK_END):
+                journal.seek(size - 1)
+                lines = lines if journal.read(1) == b"\n" else b"\n" + lines
+            journal.write(lines)
+            os.fsync(journal.fileno())
+        except OSError as error:
+            raise _unwritable(file, error) from error
+
+
+def _unwritable(file: Path, error: OSError) -> OutputError:
+    return OutputError(f"the journal {file} cannot be written: {reason(error)}", remedy(error))
 
 
 def _look(file: Path) -> list[int] | None:

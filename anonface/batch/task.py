@@ -32,6 +32,7 @@ from anonface.images import (
     MAX_PIXELS,
     Content,
     Photo,
+    belonging,
     encode,
     encode_photo,
     read_file,
@@ -297,6 +298,10 @@ class Recovering:
                 )
             return Opened(name, b"", seen)
         data = read_source(source)
+        left: tuple[str, ...] = ()
+        if sidecar and (record_file := belonging(sidecar, data)) != sidecar:
+            left = (f"the record is the one that an interrupted run left in {str(record_file)!r}",)
+            sidecar = record_file
         record = read_record(called, data, sidecar)
         header = anf1.decode(record)
         if header.parameters.get(anf1.ORIGINAL) and header.tier == "none":
@@ -315,7 +320,7 @@ class Recovering:
         elif not sidecar:
             sealing.check_picture(contents, carriers.picture_digest(data))
         notes = self._belonging(source, data, header, contents, sidecar) if sidecar and contents.tier == "file" else ()
-        return Opened(name, b"", photo, header, contents, verified, notes)
+        return Opened(name, b"", photo, header, contents, verified, (*left, *notes))
 
     def _belonging(
         self, source: Source, data: bytes, header: Header, contents: sealing.Contents, sidecar: Path
@@ -540,7 +545,11 @@ def write_files(files: Sequence[tuple[Path, Content]], overwrite: bool) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"the folder {file.parent} cannot be made: {reason(error)}", remedy(error)) from error
-    write_together(files, overwrite)
+    record = files[0][1]
+    if len(files) > 1 and isinstance(record, bytes) and carriers.kind(record) == "sidecar":
+        write_together(files, overwrite, bound=True)
+    else:
+        write_together(files, overwrite)
 
 
 def result_mark(file: Path) -> str:

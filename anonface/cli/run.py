@@ -179,6 +179,8 @@ def run_photos(
         journal.remove()
     elif file and journal and file.exists():
         say(f"anonface: note: {file} records this run until the same command is complete; it may be deleted")
+    if journal:
+        journal.close()
     if len(jobs) > 1:
         rest = any(_may_still_be_written(outcome, run_options.overwrite) for outcome in outcomes)
         if journal and rest and any(outcome.state in WRITTEN for outcome in outcomes):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 
 from anonface.errors import ImageError, LimitError, OutputError, reason, remedy
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
+INTERIM, INTERIM_DIGITS = ".interrupted-", 16  # a bound file's interim name: before its suffix, and digits of a digest
+LONGEST_NAME = 255  # bytes
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Content = bytes | Sequence[bytes | memoryview]
@@ -117,12 +121,17 @@ def write_atomic(path: PathLike, data: bytes, overwrite: bool = False) -> None:
     write_together([(path, data)], overwrite)
 
 
-def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = False) -> None:
+def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = False, bound: bool = False) -> None:
     """Write whole files or none: a crash at any moment leaves each the old file or the complete new one.
 
     The data goes to temporary files next to the targets, which are renamed, in the order given, when all are
     complete. Without ``overwrite`` a name that was taken meanwhile is refused; of several writers exactly one
     wins.
+
+    Args:
+        bound: the first file belongs to the last one, as a record to its photo. Two files cannot be replaced in one
+            step, so the first has an interim name until the last is in place. After a crash in between,
+            :func:`belonging` finds it there.
 
     Raises:
         OutputError: as in :func:`check_output`, or the disk is full. No temporary file remains, and no new file.
@@ -132,25 +141,33 @@ def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = 
         check_output(path, (), overwrite)
         target = Path(os.fsdecode(path))
         parts.append((target, _temporary(target.parent), data))
-    fresh = [target for target, _, _ in parts if not os.path.lexists(target)]
+    steps = [(temporary, target) for target, temporary, _ in parts]
+    bound = bound and overwrite and len(parts) > 1
+    if bound:
+        first, interim = parts[0][0], _interim(parts[0][0], parts[-1][2])
+        steps = [(steps[0][0], interim), *steps[1:], (interim, first)]
+    fresh = [target for _, target in steps if not os.path.lexists(target)]
     former: dict[Path, Path | None] = {}  # second names of what is replaced
     named: list[Path] = []
     try:
         for target, temporary, data in parts:
             _write_new(temporary, data, _mode(target))
-        for target, temporary, _ in parts:
-            former[target] = _kept(target) if overwrite and len(parts) > 1 else None
-            if overwrite:
-                temporary.replace(target)
-            else:
-                _take_name(temporary, target)
-            named.append(target)
+        with _alone_in(first.parent) if bound else nullcontext():
+            for temporary, target in steps:
+                former[target] = _kept(target) if overwrite and len(parts) > 1 else None
+                if overwrite:
+                    temporary.replace(target)
+                else:
+                    _take_name(temporary, target)
+                named.append(target)
+                if bound:  # the next step must not reach the disk before this one
+                    _sync_folder(target.parent)
+            if bound:
+                _remove_interims(first)
     except BaseException as error:
-        for made in named:
-            if before := former[made]:
-                before.replace(made)
-            elif made in fresh:
-                made.unlink(missing_ok=True)
+        complete = len(named) >= len(parts) and not os.path.lexists(steps[-1][0])
+        if isinstance(error, OSError) or not complete:
+            _take_back(named, former, fresh)
         if isinstance(error, FileExistsError):
             raise OutputError(
                 f"{str(target)!r} was written by another program meanwhile", "choose another output"
@@ -163,6 +180,13 @@ def write_together(files: Iterable[tuple[PathLike, Content]], overwrite: bool = 
             left.unlink(missing_ok=True)
     for folder in {target.parent for target in named}:
         _sync_folder(folder)
+
+
+def belonging(file: PathLike, last: bytes) -> Path:
+    """The file that was written bound to one of these bytes: ``file``, or where a crash left it."""
+    target = Path(os.fsdecode(file))
+    interim = _interim(target, last)
+    return interim if interim.is_file() else target
 
 
 # --- Parts -----------------------------------------------------------------------------------------------------------
@@ -187,6 +211,41 @@ def _kept(target: Path) -> Path | None:
     except OSError:
         return None
     return name
+
+
+def _take_back(named: Sequence[Path], former: Mapping[Path, Path | None], fresh: Collection[Path]) -> None:
+    """Undo renamings, the last first; up to a file that was replaced and has no second name."""
+    for made in reversed(named):
+        if before := former[made]:
+            before.replace(made)
+        elif made in fresh:
+            made.unlink(missing_ok=True)
+        else:
+            return
+
+
+def _interim(file: Path, last: Content) -> Path:
+    """The name of a file until the one that it is bound to is in place; it says what that one holds."""
+    digest = hashlib.sha256()
+    for piece in [last] if isinstance(last, bytes) else last:
+        digest.update(piece)
+    ending = f"{INTERIM}{digest.hexdigest()[:INTERIM_DIGITS]}{file.suffix}"
+    return file.with_name(_shortened(file.stem, ending) + ending)
+
+
+def _shortened(stem: str, ending: str) -> str:
+    """As much of a name as leaves room for its ending."""
+    return os.fsdecode(os.fsencode(stem)[: LONGEST_NAME - len(os.fsencode(ending))])
+
+
+def _remove_interims(file: Path) -> None:
+    """Remove what crashed runs left of a file that is now in place."""
+    digits = "0" * INTERIM_DIGITS
+    start = _shortened(file.stem, f"{INTERIM}{digits}{file.suffix}") + INTERIM
+    pattern = re.compile(rf"{re.escape(start)}[0-9a-f]{{{INTERIM_DIGITS}}}{re.escape(file.suffix)}")
+    with suppress(OSError):  # a folder that cannot be listed
+        for left in [other for other in file.parent.iterdir() if pattern.fullmatch(other.name)]:
+            left.unlink(missing_ok=True)
 
 
 def _temporary(folder: Path) -> Path:
@@ -234,12 +293,15 @@ def _alone_in(folder: Path) -> Iterator[None]:
         return
     import fcntl
 
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    descriptor = -1
+    with suppress(OSError):  # a folder that cannot be read, or a file system without locks
+        descriptor = os.open(folder, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
         yield
     finally:
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

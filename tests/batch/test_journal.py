@@ -1,9 +1,16 @@
 """What a journal remembers, and what it believes."""
 
+import errno
 import json
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
+from anonface.batch import journal as journals
 from anonface.batch.journal import Journal, Terms, earlier_runs, journal_path
 from anonface.errors import OutputError
 
@@ -126,10 +133,11 @@ def test_later_notes_win(file, tmp_path):
 def test_runs_are_told_apart(file, tmp_path):
     """However their lines mix; the terms of each are found again, the latest last."""
     runs = [Terms(name, {"seal": name}, "mark", [64, 1, 1]) for name in ("one", "two")]
-    journals = [Journal(file, terms) for terms in runs]
     for name in ("a", "b"):
-        for journal in journals:
-            journal.note([(tmp_path / f"{journal.terms.run}-{name}.png", 3)], {"name": name})
+        for terms in runs:
+            journal = Journal(file, terms)
+            journal.note([(tmp_path / f"{terms.run}-{name}.png", 3)], {"name": name})
+            journal.close()
     for run, name in (("one", "a"), ("two", "b")):
         (tmp_path / f"{run}-{name}.png").write_bytes(b"abc")
     assert earlier_runs(file) == runs and earlier_runs(tmp_path / "none") == []
@@ -138,10 +146,12 @@ def test_runs_are_told_apart(file, tmp_path):
         journal = Journal(file, runs[0], resumed)
         found = [bool(journal.finished([tmp_path / f"{run}-{name}.png"])) for run, name in (("one", "a"), ("two", "b"))]
         assert found == ["one" in resumed, "two" in resumed]
+        journal.close()
 
 
 def test_terms_that_could_not_be_written_are_stated_again(file, tmp_path):
     journal = Journal(file, Terms("one"))
+    file.unlink()
     file.mkdir()
     with pytest.raises(OutputError):
         journal.note([(tmp_path / "a.png", 3)], {})
@@ -167,13 +177,75 @@ def test_one_that_lies_nowhere_remembers_its_own_run(tmp_path):
     journal.remove()
 
 
-def test_it_is_made_at_the_first_note_and_removed_at_the_end(file, tmp_path):
-    journal = Journal(file)
-    assert not file.exists()
-    journal.note([(tmp_path / "a.png", 3)], {})
+def test_it_is_removed_at_the_end_with_the_folders_made_for_it(tmp_path):
+    for result in ("", "a.png"):
+        file = tmp_path / "new" / "folder" / "run.journal"
+        journal = Journal(file)
+        journal.note([(file.with_name("a.png"), 3)], {})
+        if result:
+            file.with_name(result).write_bytes(b"abc")
+        journal.remove()
+        assert not file.exists() and (tmp_path / "new").exists() == bool(result)
+
+
+def test_a_second_run_of_the_same_command_is_refused(file, tmp_path):
+    first = Journal(file)
+    for resumed in ([], [""]):
+        with pytest.raises(OutputError, match="another run of this command is at work"):
+            Journal(file, resumed=resumed)
+    first.note([(tmp_path / "a.png", 3)], {})
+    first.close()
+    Journal(file).remove()  # and neither a closed nor a removed one holds anything
+    Journal(file).close()
+
+
+def test_the_lock_of_a_killed_run_is_lifted(file):
+    program = "import sys; from pathlib import Path; from anonface.batch.journal import Journal"
+    program += "; held = Journal(Path(sys.argv[1])); print(flush=True); input()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout.readline() == b"\n"
+    with pytest.raises(OutputError, match="another run"):
+        Journal(file)
+    process.kill()
+    process.communicate()
+    Journal(file).close()
+
+
+def test_a_journal_that_its_run_removed_meanwhile_is_made_anew(file, monkeypatch):
+    real, runs = journals._lock, [Journal(file)]
+
+    def slow(descriptor):
+        if runs:
+            runs.pop().remove()
+        return real(descriptor)
+
+    monkeypatch.setattr(journals, "_lock", slow)
+    second = Journal(file)
     assert file.exists()
-    journal.remove()
-    assert not file.exists()
+    with pytest.raises(OutputError, match="another run"):
+        Journal(file)
+    second.close()
+
+
+@pytest.mark.parametrize(("said", "refused"), [(None, False), (errno.EACCES, True), (errno.ENOLCK, False)])
+def test_windows_locks_a_byte_that_nobody_reads(file, monkeypatch, said, refused):
+    held = []
+
+    def locking(descriptor, mode, count):
+        held.append((os.lseek(descriptor, 0, os.SEEK_CUR), mode, count))
+        if said:
+            raise OSError(said, "said")
+
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(OutputError, match="another run") if refused else nullcontext():
+        journal = Journal(file)
+        journal.note([(file.with_name("a.png"), 3)], {})
+        journal.remove()
+        assert not file.exists()
+    assert held == [(1 << 30, 2, 1)] and (refused or not file.exists())
 
 
 def test_it_is_written_through_no_link(file, tmp_path):

@@ -85,12 +85,12 @@ def make(folder, death=None, photo=None):
     """A worker's task, made on the worker: the key is read there. Its process dies at one photo, the first time."""
     notes = folder / "notes"
 
-    def write(files, overwrite=False):
+    def write(files, overwrite=False, bound=False):
         path, _ = files[-1]
         fatal = path.name == f"{photo}.anon.png"
         if fatal and death == "before" and once(notes / "death"):
             os.kill(os.getpid(), signal.SIGKILL)
-        write_together(files, overwrite)
+        write_together(files, overwrite, bound)
         with (notes / "written").open("a") as log:
             log.write(f"{path.name}\n")
         if fatal and death == "after" and once(notes / "death"):

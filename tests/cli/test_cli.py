@@ -904,7 +904,7 @@ def dying(moment, number):
     """A writer that kills its process before or after so many files are written."""
     writes = 0
 
-    def write(files, overwrite=False):
+    def write(files, overwrite=False, bound=False):
         nonlocal writes
         for path, data in files:
             writes += 1
@@ -1035,6 +1035,24 @@ def test_a_run_that_is_killed_and_resumed(anonface, key, counted, moment, number
     assert names("records") == [f"{n}.anon.png.anf" for n in range(3)] if sidecar else True
     assert anonface("recover", "out", "-o", "back", "--key-file", key, *sidecar)[0] == 0
     assert all((pixels(f"back/{n}.recovered.png") == pixels(f"album/{n}.png")).all() for n in range(3))
+
+
+@pytest.mark.slow
+def test_a_second_run_of_a_command_at_work_is_refused(anonface, key, counted):
+    album(3)
+    args = ["anonymize", "album", "-o", "out", "--key-file", key]
+    process = begun(args, engine="Hesitant")
+    patience = time.monotonic() + 60
+    while not Path("here").exists() and time.monotonic() < patience:
+        time.sleep(0.01)
+    before = names("out")
+    for resume in ([], ["--resume"], ["--overwrite"]):
+        code, _, err = anonface(*args, *resume)
+        assert code == 10 and err.count("error:") == 1 and "another run of this command is at work" in err
+    assert counted == [] and names("out") == before
+    process.kill()
+    process.wait(60)
+    assert anonface(*args, "--resume")[0] == 0 and names("out") == [f"{n}.anon.png" for n in range(3)]
 
 
 def test_a_resumed_run_replaces_its_report_and_nothing_else(anonface, key, counted):
