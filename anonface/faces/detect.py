@@ -52,7 +52,20 @@ UPRIGHT_BONUS = 0.01  # so that a face is turned for a reason only
 STEP = 45  # degrees between two such looks
 CLEAR = 0.91  # what a closer look scores so needs no further one
 BEYOND = 0.25  # of a box: so far beyond the photo its centre may lie; a closer look moves it
-BRUSHES = (7, 7), (17, 1), (1, 17)  # px across and down: wider than lines to be wiped out, in the photo at LEAST[0]
+# Lines to be wiped out: the photo's long side in px, and brushes, wider than the lines, in px across and down.
+LINES = (
+    (640, ((7, 7),)),
+    (320, ((9, 1), (1, 9))),
+    (160, ((9, 1), (1, 9), (13, 1), (1, 13))),
+    (80, ((9, 1), (1, 9))),
+)
+SQUEEZED_LEVELS = (1280, 320)  # px, the long sides at which the photo is looked at squeezed
+SQUEEZE = 2.5  # how much, across or down: a face that was squeezed as much the other way is then as it was
+ROOM = 8  # views of altered photos have room around them, of one part in so many of their short side
+AROUND_KNOWN = 1.8  # of a known face's box: the box whose surroundings may show a face behind it
+PAINTED = 1.2  # of its box: the ellipse over a known face that hides it, to see what is behind
+BEHIND_SURE = 0.75  # what scores so behind a known face is a face
+ALIKE = 1.6  # known faces whose sizes differ less may share one such look
 MARGIN = 80  # px around the photo at each scale: room for faces cut by its border
 
 
@@ -154,38 +167,88 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
         if all(iou(face, other) < SAME_BOX for other in sure)
     ]
     sure += _confirmed(rgb, further, look, TURNED)
+    sure += [*_behind_lines(rgb, sure, look), *_squeezed(rgb, sure, look)]
     kept: list[Face] = []
-    for face in _merge([*sure, *_behind_lines(rgb, sure, look)], same_face):
+    for face in _merge(sure, same_face):
         if all(_are_two_faces(rgb, other, face, look) for other in kept):
             kept.append(face)
-    return reading_order(kept)
+    return reading_order(kept + _behind_faces(rgb, kept, look))
 
 
 def _behind_lines(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[Face]]) -> list[Face]:
     """Further faces that a detector sees once dark or light lines are wiped out: a fence, a net, bars, blinds."""
-    height, width = rgb.shape[:2]
-    scale = min(1.0, LEAST[0] / max(height, width))
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    small, faces = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), []
-    for across, down in BRUSHES:
-        brush, steps = np.ones((down, across), np.uint8), (cv2.MORPH_CLOSE, cv2.MORPH_OPEN)
-        for first, then in (steps, steps[::-1]):
-            wiped = cv2.morphologyEx(small, first, brush)
-            wiped = cv2.morphologyEx(wiped, then, brush) if across == down else wiped  # crossed lines of both kinds
-            faces += _without(np.asarray(wiped, np.uint8), size, scale, known, look)
-    return faces
-
-
-def _without(
-    wiped: Pixels, size: tuple[int, int], scale: float, known: list[Face], look: Callable[[Pixels], list[Face]]
-) -> list[Face]:
-    """Further faces in a photo from which lines were wiped out."""
     faces = []
-    for seen in look(_part(wiped, -MARGIN, size[1] + MARGIN, -MARGIN, size[0] + MARGIN)):
-        face = _placed(seen, np.array([-MARGIN, -MARGIN]), 1 / scale)
-        if face.score >= TURNED_SURE and all(share_of_smaller(face, other) < OVERLAP for other in known):
-            faces.append(face)
+    for level, brushes in LINES:
+        small, scale = _resized(rgb, level)
+        for across, down in brushes:
+            brush, steps = np.ones((down, across), np.uint8), (cv2.MORPH_CLOSE, cv2.MORPH_OPEN)
+            for first, then in (steps, steps[::-1]):
+                wiped = cv2.morphologyEx(small, first, brush)
+                wiped = cv2.morphologyEx(wiped, then, brush) if across == down else wiped  # crossed lines of both kinds
+                faces += _further(np.asarray(wiped, np.uint8), scale, known, look)
     return faces
+
+
+def _squeezed(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[Face]]) -> list[Face]:
+    """Further faces that a detector sees once the photo is squeezed: those that were drawn out, down or across."""
+    faces = []
+    for level in SQUEEZED_LEVELS:
+        for squeeze in ((1, SQUEEZE), (SQUEEZE, 1)):
+            faces += _further(*_resized(rgb, level, squeeze), known, look)
+    return faces
+
+
+def _resized(rgb: Pixels, level: int, squeeze: tuple[float, float] = (1, 1)) -> tuple[Pixels, Points]:
+    """A photo with that long side, or ENLARGED if it is less, squeezed across and down; and its scale in x and y."""
+    height, width = rgb.shape[:2]
+    scale = min(ENLARGED if squeeze != (1, 1) else 1.0, level / max(height, width)) / np.array(squeeze)
+    size = (max(1, round(width * scale[0])), max(1, round(height * scale[1])))
+    how = cv2.INTER_AREA if scale.max() <= 1 else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(rgb, size, interpolation=how), np.uint8), scale
+
+
+def _further(view: Pixels, scale: Points, known: list[Face], look: Callable[[Pixels], list[Face]]) -> list[Face]:
+    """Faces in an altered photo of that scale that are not known."""
+    height, width = view.shape[:2]
+    room = min(height, width) // ROOM
+    seen = [
+        _placed(face, np.array([-room, -room]), 1 / scale)
+        for face in look(_part(view, -room, height + room, -room, width + room))
+        if face.score >= TURNED_SURE
+    ]
+    return [face for face in seen if all(share_of_smaller(face, other) < OVERLAP for other in known)]
+
+
+def _behind_faces(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[Face]]) -> list[Face]:
+    """Further faces that a detector sees once the known ones are painted over: those behind them, half hidden.
+
+    A detector takes one of two faces for a part of the other if they lie so.
+    """
+    faces: list[Face] = []
+    looked_at: list[Face] = []
+    for face in sorted(known, key=lambda face: -face.box[2] * face.box[3]):
+        if any(_beside(face, other) for other in looked_at):
+            continue
+        looked_at.append(face)
+        x, y, w, h = face.box
+        grown = (AROUND_KNOWN - 1) / 2
+        box = (x - grown * w, y - grown * h, AROUND_KNOWN * w, AROUND_KNOWN * h)
+        region, corner, scale = _surroundings(rgb, box)
+        for other in known:
+            x, y, w, h = other.box
+            middle, half = (np.array([x + w / 2, y + h / 2]) - corner) * scale, PAINTED / 2 * scale * np.array([w, h])
+            if (abs(middle) < 4 * len(region)).all():
+                cv2.ellipse(region, np.rint(middle).astype(int).tolist(), np.rint(half).astype(int).tolist(), 0, 0, 360, (0, 0, 0), -1)
+        seen = [_placed(each, corner * scale, 1 / scale) for each in look(region) if each.score >= BEHIND_SURE]
+        faces += [each for each in seen if all(iou(each, other) < SAME_BOX for other in [*known, *faces])]
+    return faces
+
+
+def _beside(face: Face, other: Face) -> bool:
+    """Whether a look around one face shows what is around another as well: it is near, and about as large."""
+    (ax, ay, aw, ah), (bx, by, bw, bh) = face.box, other.box
+    apart = max(abs(ax + aw / 2 - bx - bw / 2), abs(ay + ah / 2 - by - bh / 2))
+    return bool(apart < AROUND_KNOWN / 2 * max(bw, bh) and max(bw, bh) < ALIKE * max(aw, ah))
 
 
 def _confirmed(rgb: Pixels, faces: list[Face], look: Callable[[Pixels], list[Face]], sure: float) -> list[Face]:
@@ -200,11 +263,12 @@ def _confirmed(rgb: Pixels, faces: list[Face], look: Callable[[Pixels], list[Fac
     return confirmed
 
 
-def _placed(face: Face, offset: Points, scale: float) -> Face:
+def _placed(face: Face, offset: Points, scale: float | Points) -> Face:
     """Shift a face, then scale it."""
     x, y, w, h = face.box
     left, top = (np.array([x, y]) + offset) * scale
-    return Face((float(left), float(top), w * scale, h * scale), (face.points + offset) * scale, face.score)
+    width, height = np.array([w, h]) * scale
+    return Face((float(left), float(top), float(width), float(height)), (face.points + offset) * scale, face.score)
 
 
 def _turned_back(face: Face, turns: int, shape: tuple[int, ...]) -> Face:
