@@ -61,6 +61,8 @@ LINES = (
 )
 SQUEEZED_LEVELS = (1280, 320)  # px, the long sides at which the photo is looked at squeezed
 SQUEEZE = 2.5  # how much, across or down: a face that was squeezed as much the other way is then as it was
+EDGE = 5  # px: what differs from its surroundings of that side is an edge
+EDGE_LEVELS, EDGE_SHARE = (320, 160), 97  # px, the drawing's long sides; per cent of its pixels that are not black
 ROOM = 8  # views of altered photos have room around them, of one part in so many of their short side
 AROUND_KNOWN = 1.8  # of a known face's box: the box whose surroundings may show a face behind it
 PAINTED = 1.2  # of its box: the ellipse over a known face that hides it, to see what is behind
@@ -167,7 +169,7 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
         if all(iou(face, other) < SAME_BOX for other in sure)
     ]
     sure += _confirmed(rgb, further, look, TURNED)
-    sure += [*_behind_lines(rgb, sure, look), *_squeezed(rgb, sure, look)]
+    sure += [*_behind_lines(rgb, sure, look), *_squeezed(rgb, sure, look), *_in_edges(rgb, sure, look)]
     kept: list[Face] = []
     for face in _merge(sure, same_face):
         if all(_are_two_faces(rgb, other, face, look) for other in kept):
@@ -192,9 +194,25 @@ def _behind_lines(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[
 def _squeezed(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[Face]]) -> list[Face]:
     """Further faces that a detector sees once the photo is squeezed: those that were drawn out, down or across."""
     faces = []
-    for level in SQUEEZED_LEVELS:
+    first, *smaller = SQUEEZED_LEVELS
+    for level in (first, *(level for level in smaller if level < max(rgb.shape[:2]))):
         for squeeze in ((1, SQUEEZE), (SQUEEZE, 1)):
             faces += _further(*_resized(rgb, level, squeeze), known, look)
+    return faces
+
+
+def _in_edges(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[Face]]) -> list[Face]:
+    """Further faces that a detector sees in a drawing of the photo's edges: embossed or traced ones.
+
+    Fine relief has no light and shade, so nothing is left of it in a smaller photo.
+    """
+    grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
+    edges = np.repeat(cv2.absdiff(grey, cv2.blur(grey, (EDGE, EDGE)))[..., None], 3, 2)
+    faces = []
+    for level in EDGE_LEVELS:
+        small, scale = _resized(np.asarray(edges, np.uint8), level)
+        strength = 255 / max(float(np.percentile(small, EDGE_SHARE)), 1.0)
+        faces += _further(255 - cv2.convertScaleAbs(small, alpha=strength), scale, known, look)
     return faces
 
 
@@ -238,7 +256,8 @@ def _behind_faces(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[
             x, y, w, h = other.box
             middle, half = (np.array([x + w / 2, y + h / 2]) - corner) * scale, PAINTED / 2 * scale * np.array([w, h])
             if (abs(middle) < 4 * len(region)).all():
-                cv2.ellipse(region, np.rint(middle).astype(int).tolist(), np.rint(half).astype(int).tolist(), 0, 0, 360, (0, 0, 0), -1)
+                at, axes = (np.rint(values).astype(int).tolist() for values in (middle, half))
+                cv2.ellipse(region, at, axes, 0, 0, 360, (0, 0, 0), -1)
         seen = [_placed(each, corner * scale, 1 / scale) for each in look(region) if each.score >= BEHIND_SURE]
         faces += [each for each in seen if all(iou(each, other) < SAME_BOX for other in [*known, *faces])]
     return faces

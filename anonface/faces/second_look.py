@@ -2,7 +2,8 @@
 
 The detector runs again around everything that was replaced or covered. A face that it finds there is right if it is a
 replaced one or one to be kept. Any other is covered: a face that was missed at first, an original that shows through a
-mask, or a mosaic in which a face is still visible.
+mask, or a mosaic in which a face is still visible. What was missed at first and is unchanged may be no face, such as a
+hand: it is covered if a look at it alone shows a face too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from anonface.faces.detect import Box, Detector, Face, Pixels, Points, box_iou, 
 STRENGTHS = ((blend.MOSAIC_CELLS, 1.0), (3, 1.2), (1, 1.4))
 ROUNDS = 4  # looks at most; each makes what it sees coarser
 AROUND = 1.0  # of a face's box on every side of it: what is looked at again
+ALONE = (1.0, 0.5)  # the same, of what is looked at alone: one such look must show a face
 WHOLE = 0.5  # share of the photo from which on it is looked at as a whole
 LIKE_BOX, LIKE_POINTS = 0.3, 0.35  # as detect.same_face; a new face's points lie not quite as the old one's
 TOUCHED = 0.2  # share of the middle of a replaced face that is other than it was; with less it is covered
@@ -66,6 +68,8 @@ def look_again(
                 continue
             number = _cover_of(face, covers)
             if number is None:
+                if not (new or _changed(original, finished, face) >= TOUCHED or _seen_alone(finished, face, detector)):
+                    continue
                 covers.append(Cover(face, snap_quad(cover_quad(face))))
                 stronger.append(len(covers) - 1)
             elif number not in stronger and covers[number].strength + 1 < len(STRENGTHS):
@@ -84,11 +88,16 @@ def elsewhere(faces: Sequence[Face], places: Sequence[Box]) -> list[Box]:
     return [face.box for face in faces if all(box_iou(face.box, place) < LIKE_BOX for place in places)]
 
 
-def _seen(photo: Pixels, suspects: Sequence[Face], detector: Detector) -> list[Face]:
+def _seen_alone(photo: Pixels, face: Face, detector: Detector) -> bool:
+    """Whether a detector sees a face at its place, whatever way up, in a part of the photo around it alone."""
+    return any(iou(face, other) >= LIKE_BOX for reach in ALONE for other in _seen(photo, [face], detector, reach))
+
+
+def _seen(photo: Pixels, suspects: Sequence[Face], detector: Detector, around: float = AROUND) -> list[Face]:
     """The faces that a detector sees around others, each whole."""
     height, width = photo.shape[:2]
     seen: list[Face] = []
-    for left, top, right, bottom in _regions(suspects, width, height):
+    for left, top, right, bottom in _regions(suspects, width, height, around):
         for face in detector.detect(np.ascontiguousarray(photo[top:bottom, left:right])):
             x, y, w, h = face.box
             x, y = x + left, y + top
@@ -98,12 +107,12 @@ def _seen(photo: Pixels, suspects: Sequence[Face], detector: Detector) -> list[F
     return seen
 
 
-def _regions(faces: Sequence[Face], width: int, height: int) -> list[tuple[int, int, int, int]]:
+def _regions(faces: Sequence[Face], width: int, height: int, around: float) -> list[tuple[int, int, int, int]]:
     """Where to look: (left, top, right, bottom), disjoint; the whole photo where that is not much more."""
     regions: list[tuple[int, int, int, int]] = []
     for face in faces:
         x, y, w, h = face.box
-        reach = AROUND * max(w, h)
+        reach = around * max(w, h)
         left, top = max(int(x - reach), 0), max(int(y - reach), 0)
         right, bottom = min(int(x + w + reach) + 1, width), min(int(y + h + reach) + 1, height)
         while touching := [r for r in regions if left < r[2] and r[0] < right and top < r[3] and r[1] < bottom]:
@@ -137,10 +146,6 @@ def _cover_of(face: Face, covers: Sequence[Cover]) -> int | None:
         )
     ]
     return max(numbers, key=lambda n: iou(face, covers[n].face), default=None)
-
-
-def _area(face: Face) -> float:
-    return face.box[2] * face.box[3]
 
 
 def _laid(cover: Cover) -> Face:

@@ -1,7 +1,6 @@
-"""A picture and its sidecar are replaced in several steps; a kill at any of them leaves a pair that can be recovered."""
+"""A picture and its sidecar are replaced in several steps; a kill at any leaves a pair that can be recovered."""
 
 import itertools
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -150,4 +149,4 @@ def test_a_sidecar_of_the_longest_name_is_replaced_too():
     long = SIDECAR.with_name("x" * (255 - len(".anf")) + ".anf")
     for name, key in (("old", OLD), ("new", NEW)):
         write(name, key, sidecar=long)
-        assert recovered(long) == name and os.listdir("records") == [long.name]
+        assert recovered(long) == name and list(Path("records").iterdir()) == [long]

@@ -6,6 +6,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import skimage
+from PIL import Image, ImageFilter
 
 from anonface.errors import UsageError, WeightsError
 from anonface.faces.detect import (
@@ -16,6 +18,7 @@ from anonface.faces.detect import (
     _merge,
     _scales,
     _spans,
+    box_iou,
     build_detector,
     reading_order,
     same_face,
@@ -164,6 +167,61 @@ def test_a_face_behind_a_fence_is_found_beside_an_ordinary_one(
         photo[50:370, 450 + at : 450 + at + width] = level
         photo[50 + at : 50 + at + width * crossed, 450:770] = level
     assert sorted(face.box[0] > 420 for face in build_detector().detect(photo)) == [False, True]
+
+
+def found_at(photo: Pixels, box: tuple[float, ...]) -> bool:
+    return any(box_iou(face.box, box) > 0.4 for face in build_detector().detect(photo))
+
+
+def man(side: int) -> tuple[Pixels, tuple[float, ...]]:
+    """A picture of a man, and the box of his face."""
+    picture = shrunk(synthetic("large.jpg", (0, 0, 1024, 1024)), side)
+    (face,) = build_detector().detect(picture)
+    return picture, face.box
+
+
+@pytest.mark.parametrize(("width", "down"), [(0.7, 0.45), (0.7, 0.6), (1.0, 0.45), (1.4, 0.45)])
+def test_a_face_behind_a_photo_held_over_its_upper_half(width: float, down: float) -> None:
+    """A photo as wide as these shares of the face's box, that ends so far down the box."""
+    picture, (x, y, w, h) = man(420)
+    held = shrunk(synthetic("evening.jpg", (120, 130, 520, 600)), round(width * w))
+    photo = np.full((620, 500, 3), 128, np.uint8)
+    photo[180:600, 40:460] = picture
+    x, y = x + 40, y + 180
+    left, bottom = round(x + (1 - width) / 2 * w), round(y + down * h)
+    photo[bottom - len(held) : bottom, left : left + held.shape[1]] = held
+    assert found_at(photo, (x, y, w, h))
+
+
+@pytest.mark.parametrize("shares", [(1 / 3, 1), (1, 1 / 3), (3, 1), (1, 3)])
+def test_a_face_drawn_out_three_to_one(shares: tuple[float, float]) -> None:
+    picture, (x, y, w, h) = man(330)
+    drawn_out = cv2.resize(picture, None, fx=shares[0], fy=shares[1], interpolation=cv2.INTER_AREA)
+    box = (x * shares[0], y * shares[1], w * shares[0], h * shares[1])
+    assert found_at(np.asarray(drawn_out, np.uint8), box)
+
+
+@pytest.mark.parametrize("effect", [ImageFilter.EMBOSS, ImageFilter.FIND_EDGES])
+def test_a_face_without_light_and_shade(effect: ImageFilter.Filter) -> None:
+    """Larger than what its fine relief leaves of it in a smaller photo."""
+    picture, box = man(800)
+    assert found_at(np.array(Image.fromarray(picture).filter(effect)), box)
+
+
+@pytest.mark.parametrize(("pitch", "level", "across"), [(24, 20, 0), (24, 230, 0), (40, 230, 0), (24, 20, 1)])
+def test_a_face_behind_bars_as_wide_as_the_gaps_between_them(pitch: int, level: int, across: int) -> None:
+    picture, box = man(320)
+    barred = picture.transpose(1, 0, 2) if across else picture
+    for at in range(0, 320, pitch):
+        barred[:, at : at + pitch // 2] = level
+    assert found_at(picture, box)
+
+
+def test_altered_views_show_no_face_where_there_is_none() -> None:
+    for name in ("coffee", "rocket", "brick", "page"):
+        picture = getattr(skimage.data, name)()
+        picture = picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, 2)
+        assert build_detector().detect(np.ascontiguousarray(picture)) == [], name
 
 
 @pytest.mark.parametrize("side", [200, 640, 2400])

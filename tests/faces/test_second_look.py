@@ -76,3 +76,54 @@ def test_nothing_is_looked_at_where_nothing_was_done() -> None:
     photo, sees = noise(), Sees([face(40, 40, 100)])
     result, covers = look_again(photo, photo, sees, replaced=[], covered=[], kept=[face(40, 40, 100)])
     assert sees.looks == 0 and covers == [] and np.array_equal(result, photo)
+
+
+class SeesFrom(Sees):
+    """Sees faces in parts of a photo too, by what lies in the middle of their boxes; some in a whole photo alone."""
+
+    def __init__(self, faces: list[Face], whole: Pixels, only_there: list[Face]) -> None:
+        super().__init__(faces)
+        self.whole, self.only_there = whole, only_there
+
+    def detect(self, rgb: Pixels) -> list[Face]:
+        if rgb.shape == self.whole.shape:
+            return super().detect(rgb)
+        self.looks += 1
+        rows, columns = rgb.shape[:2]
+        for top in range(self.whole.shape[0] - rows + 1):
+            lefts = range(self.whole.shape[1] - columns + 1)
+            left = next((x for x in lefts if (self.whole[top : top + rows, x : x + columns] == rgb).all()), None)
+            if left is not None:
+                break
+        else:
+            return []
+        shown = [each for each in self.faces if each not in self.only_there]
+        return [
+            Face((x - left, y - top, w, h), each.points - (left, top), 0.9)
+            for each in shown
+            for x, y, w, h in [each.box]
+        ]
+
+
+def test_what_was_there_unchanged_is_covered_if_a_look_at_it_alone_shows_it_too() -> None:
+    photo, there, missed, hand = noise(), face(20, 20, 60), face(110, 100, 60), face(200, 40, 60)
+    replaced = photo.copy()
+    replaced[20:80, 20:80] ^= 255
+    sees = SeesFrom([there, missed, hand], replaced, only_there=[hand])
+    wide = (face(20, 20, 60), face(60, 80, 40), face(220, 80, 40))  # so that the whole photo is looked at
+    result, covers = look_again(photo, replaced, sees, replaced=wide, covered=[], kept=list(wide[1:]))
+    assert [cover.face.box for cover in covers] == [missed.box]
+    assert np.array_equal(result[40:100, 200:260], photo[40:100, 200:260])
+
+
+def test_what_has_changed_is_covered_without_a_further_look() -> None:
+    photo, hand = noise(), face(200, 40, 60)
+    finished = photo.copy()
+    finished[60:80, 215:245] ^= 255
+    sees = SeesFrom([hand], finished, only_there=[hand])
+    wide = (face(20, 20, 60), face(120, 80, 90))
+    _, covers = look_again(photo, finished, sees, replaced=[], covered=[], kept=[])
+    assert covers == []  # nothing was done, nothing is looked at
+    finished[20:120, 20:210] ^= 255
+    _, covers = look_again(photo, finished, sees, replaced=wide, covered=[], kept=[])
+    assert [cover.face.box for cover in covers] == [hand.box]
