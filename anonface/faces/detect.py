@@ -61,7 +61,7 @@ LINES = (
 )
 SQUEEZED_LEVELS = (1280, 320)  # px, the long sides at which the photo is looked at squeezed
 SQUEEZE = 2.5  # how much, across or down: a face that was squeezed as much the other way is then as it was
-EDGE = 5  # px: what differs from its surroundings of that side is an edge
+EDGE = 17  # px: what differs from its surroundings of that side is an edge
 EDGE_LEVELS, EDGE_SHARE = (320, 160), 97  # px, the drawing's long sides; per cent of its pixels that are not black
 ROOM = 8  # views of altered photos have room around them, of one part in so many of their short side
 AROUND_KNOWN = 1.8  # of a known face's box: the box whose surroundings may show a face behind it
@@ -212,7 +212,8 @@ def _in_edges(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[Face
     for level in EDGE_LEVELS:
         small, scale = _resized(np.asarray(edges, np.uint8), level)
         strength = 255 / max(float(np.percentile(small, EDGE_SHARE)), 1.0)
-        faces += _further(255 - cv2.convertScaleAbs(small, alpha=strength), scale, known, look)
+        drawing = 255 - np.asarray(cv2.convertScaleAbs(small, alpha=strength), np.uint8)
+        faces += _further(drawing, scale, known, look)
     return faces
 
 

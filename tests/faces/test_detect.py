@@ -201,11 +201,16 @@ def test_a_face_drawn_out_three_to_one(shares: tuple[float, float]) -> None:
     assert found_at(np.asarray(drawn_out, np.uint8), box)
 
 
-@pytest.mark.parametrize("effect", [ImageFilter.EMBOSS, ImageFilter.FIND_EDGES])
-def test_a_face_without_light_and_shade(effect: ImageFilter.Filter) -> None:
+@pytest.mark.parametrize(
+    ("name", "effect"),
+    [("large", ImageFilter.EMBOSS), ("evening", ImageFilter.EMBOSS), ("evening", ImageFilter.FIND_EDGES)],
+)
+def test_a_face_without_light_and_shade(name: str, effect: ImageFilter.Filter) -> None:
     """Larger than what its fine relief leaves of it in a smaller photo."""
-    picture, box = man(800)
-    assert found_at(np.array(Image.fromarray(picture).filter(effect)), box)
+    side = {"large": 1024, "evening": 640}[name]
+    picture = cv2.resize(synthetic(f"{name}.jpg", (0, 0, side, side)), (800, 800), interpolation=cv2.INTER_AREA)
+    (face,) = build_detector().detect(np.asarray(picture, np.uint8))
+    assert found_at(np.array(Image.fromarray(picture).filter(effect)), face.box)
 
 
 @pytest.mark.parametrize(("pitch", "level", "across"), [(24, 20, 0), (24, 230, 0), (40, 230, 0), (24, 20, 1)])
