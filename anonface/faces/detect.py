@@ -66,7 +66,7 @@ EDGE_LEVELS, EDGE_SHARE = (320, 160), 97  # px, the drawing's long sides; per ce
 ROOM = 8  # views of altered photos have room around them, of one part in so many of their short side
 AROUND_KNOWN = 1.8  # of a known face's box: the box whose surroundings may show a face behind it
 PAINTED = 1.2  # of its box: the ellipse over a known face that hides it, to see what is behind
-BEHIND_SURE = 0.75  # what scores so behind a known face is a face
+BEHIND = 0.1  # a detection then is of a face behind a known one if their boxes share so much of the smaller
 ALIKE = 1.6  # known faces whose sizes differ less may share one such look
 MARGIN = 80  # px around the photo at each scale: room for faces cut by its border
 
@@ -259,8 +259,11 @@ def _behind_faces(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[
             if (abs(middle) < 4 * len(region)).all():
                 at, axes = (np.rint(values).astype(int).tolist() for values in (middle, half))
                 cv2.ellipse(region, at, axes, 0, 0, 360, (0, 0, 0), -1)
-        seen = [_placed(each, corner * scale, 1 / scale) for each in look(region) if each.score >= BEHIND_SURE]
-        faces += [each for each in seen if all(iou(each, other) < SAME_BOX for other in [*known, *faces])]
+        for seen in look(region):
+            each = _placed(seen, corner * scale, 1 / scale)
+            behind = each.score >= LIKELY and any(share_of_smaller(each, other) >= BEHIND for other in known)
+            if behind and all(iou(each, other) < SAME_BOX for other in [*known, *faces]):
+                faces.append(each)
     return faces
 
 
