@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from anonface.batch.task import (
     FORMATS,
@@ -25,13 +25,11 @@ from anonface.batch.task import (
 from anonface.crypto.keys import Argon2, Key
 from anonface.errors import (
     ContainerError,
+    OutputError,
     UsageError,
     WrongKeyError,
 )
-from anonface.images import (
-    MAX_PIXELS,
-    read_file,
-)
+from anonface.images import MAX_PIXELS, Content
 from anonface.images.paths import Input, Output, Protected, check_target, refuse_conflicts
 from anonface.images.sources import Source, is_file, name_of, read_source
 from anonface.record import anf1, carriers, sealing
@@ -65,7 +63,7 @@ def detect(
 def anonymize(
     photo: Source,
     key: Key,
-    output: str | Path | None = None,
+    output: str | Path | IO[bytes] | None = None,
     *,
     engine: Engine | Callable[[], Engine] = default_engine,
     seal: Tier | None = None,
@@ -89,7 +87,8 @@ def anonymize(
     Args:
         photo: a file (its path, its bytes, or open in binary mode), or pixels: [H, W, 3] uint8 RGB, or a PIL image.
         key: chooses the synthetic faces.
-        output: the file to write; its suffix (.png, .webp, .jpg) sets the format. None writes nothing.
+        output: the file to write, a name or open in binary mode. The suffix of its name (.png, .webp, .jpg) sets the
+            format; without one, the photo's own is kept where recovery allows it. None writes nothing.
         engine: an engine, or a function that makes one once the photo has been read.
         seal: what is stored, encrypted: the whole original "file" (the default), the "face" pixels alone, or "none".
             Of an array or a PIL image, which are no files, the face pixels.
@@ -97,7 +96,7 @@ def anonymize(
         stateless: write no record; recovery then needs pixels and key only; implies ``consistent``.
         boxes: (x, y, w, h) in pixels of faces that the detector misses.
         kdf: the Argon2 parameters of a key from a passphrase; written to the record.
-        faces: "all", "largest", or the numbers of those to change, counted from 0, from top-left to bottom-right.
+        faces: "all", "largest", or the numbers of those to change, as :func:`detect` gives them.
         faceless: write a photo without a face unchanged, instead of refusing it.
         sidecar: write the record into this file instead of into the image.
         quality: of JPEG, 1 to 100; the other formats are lossless. None takes that of a JPEG whose original is stored,
@@ -116,7 +115,8 @@ def anonymize(
     Raises:
         AnonfaceError: one of its kinds, see :mod:`anonface.errors`.
     """
-    target, sidecar_file = as_path(output), as_path(sidecar)
+    stream = _opened(output)
+    target, sidecar_file = name_of(stream) if stream else as_path(output), as_path(sidecar)  # type: ignore[arg-type]
     tier = chosen_tier(seal, target, stateless, array=not is_file(photo))
     task = Anonymizing(
         *(key, engine, tier, consistent, stateless, boxes, kdf, faces, faceless, quality, keep_metadata, max_pixels),
@@ -124,14 +124,19 @@ def anonymize(
         check=check,
         detailed=detailed,
     )
-    named = {"output": target, "sidecar": sidecar_file}
+    named = {"output": None if stream else target, "sidecar": sidecar_file}
     refuse_conflicts((), [Output(file, what) for what, file in named.items() if file])
-    for file in filter(None, (target, sidecar_file)):
+    for file in filter(None, named.values()):
         check_target(file, name_of(photo), overwrite)
     opened = task.open(photo)
     treated = task.treat(opened)
+    if stream and not (target and target.suffix.lower() in FORMATS):
+        lossy = tier == "file" and not keep_regions
+        kept = opened.decoded.format
+        target = Path(f"photo{SUFFIXES[kept if kept == 'webp' or (kept == 'jpeg' and lossy) else 'png']}")
     if target:
-        write_files(task.files(opened, treated, target, sidecar_file), overwrite)
+        files = task.files(opened, treated, target, sidecar_file)
+        _write(files, stream, overwrite)
     return treated.result  # type: ignore[return-value]
 
 
@@ -159,7 +164,7 @@ def chosen_tier(seal: Tier | None, target: Path | None, stateless: bool, array: 
 def recover(
     photo: Source,
     key: Key | Callable[[Header | None], Key],
-    output: str | Path | None = None,
+    output: str | Path | IO[bytes] | None = None,
     *,
     engine: Engine | Callable[[str], Engine] = default_engine,
     header: Header | None = None,
@@ -178,7 +183,8 @@ def recover(
     Args:
         photo: a file or pixels, as in :func:`anonymize`.
         key: the key of the photo, or a function that returns it once the header is known.
-        output: the file to write; None writes nothing. An encrypted original is written byte for byte.
+        output: the file to write, a name or open in binary mode; None writes nothing. An encrypted original is written
+            byte for byte.
         engine: an engine, or a function that makes the one of a record's backend when it is needed.
         header: what :func:`anonymize` returned. Pixels without one are recovered with the key only.
         sidecar: the file that holds the record of a photo file: a sidecar, or an image.
@@ -197,11 +203,15 @@ def recover(
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
     without_record = stateless or header is not None
-    target, sidecar_file = as_path(output), as_path(sidecar)
+    stream = _opened(output)
+    target, sidecar_file = None if stream else as_path(output), as_path(sidecar)  # type: ignore[arg-type]
     read = [Input(sidecar_file, "the sidecar")] if sidecar_file else []
     protected = Protected(file.path for file in read)
     task = Recovering(
-        key, engine, unsealed, decoy, without_record, original_suffix, faces, quality, max_pixels, protected
+        *(key, engine, unsealed, decoy, without_record, original_suffix or stream is not None, faces, quality),
+        max_pixels,
+        protected,
+        stream is not None,
     )
     if target:
         refuse_conflicts(read, [Output(target, "output")])
@@ -212,11 +222,37 @@ def recover(
     if target and opened.photo:
         format_of(target)
     result: Recovered = (treated := task.treat(opened)).result  # type: ignore[assignment]
-    if target:
+    if stream:
+        name = name_of(stream) or Path()
+        named = name if name.suffix.lower() in FORMATS else Path("photo.png")
+        _write(task.files(opened, treated, named, sidecar_file), stream, overwrite)
+    elif target:
         files = task.files(opened, treated, target, sidecar_file)
         write_files(files, overwrite)
         result = replace(result, file=files[-1][0])
     return result
+
+
+def _opened(output: str | Path | IO[bytes] | None) -> IO[bytes] | None:
+    """An output that is no name, but open for writing."""
+    return output if hasattr(output, "write") else None  # type: ignore[return-value]
+
+
+def _write(files: Sequence[tuple[Path, Content]], stream: IO[bytes] | None, overwrite: bool) -> None:
+    """Write a photo's files, the photo itself, which is the last, to ``stream`` where it is given.
+
+    Raises:
+        OutputError: one cannot be written.
+    """
+    if stream is None:
+        write_files(files, overwrite)
+        return
+    *records, (_, photo) = files
+    write_files(records, overwrite)
+    try:
+        stream.write(photo if isinstance(photo, bytes) else b"".join(photo))
+    except (OSError, ValueError, TypeError) as error:
+        raise OutputError(f"the open file cannot be written: {error}", "open it in binary mode, 'wb'") from None
 
 
 def strip(source: Source, target: Path | None = None, *, overwrite: bool = False) -> bytes:
@@ -252,22 +288,33 @@ def strip(source: Source, target: Path | None = None, *, overwrite: bool = False
 
 
 def rekey(
-    source: Path, old: Key | Callable[[Header | None], Key], new: Key, target: Path, *, overwrite: bool = False
-) -> Verified:
-    """Write an anonymized photo, or a sidecar, sealed under another key. See :func:`anonface.record.sealing.rekeyed`.
+    source: Source,
+    old: Key | Callable[[Header | None], Key],
+    new: Key,
+    target: Path | None = None,
+    *,
+    overwrite: bool = False,
+) -> tuple[bytes, Verified]:
+    """An anonymized photo's file, or a sidecar, sealed under another key. See :func:`anonface.record.sealing.rekeyed`.
+
+    Args:
+        source: as in :func:`strip`.
+        target: the file to write; None writes nothing.
 
     Returns:
-        Whether ``old`` was the right key: "yes", or "unknown" where nothing was sealed under it.
+        The new file, and whether ``old`` was the right key: "yes", or "unknown" where nothing was sealed under it.
 
     Raises:
         WrongKeyError: ``old`` is not the key that it was sealed under.
         UsageError: the two keys are one, or ``target`` names another format than the file has.
         AnonfaceError: other kinds, see :mod:`anonface.errors`.
     """
-    check_target(target, source, overwrite)
-    data = read_file(source)
+    if target:
+        check_target(target, name_of(source), overwrite)
+    called = str(name_of(source) or "the photo")
+    data = read_source(source)
     record = carriers.expect(
-        data, str(source), "name its sidecar, if it has one; a photo made with --stateless keeps its key for good"
+        data, called, "name its sidecar, if it has one; a photo made with --stateless keeps its key for good"
     )
     header = anf1.decode(record)
     chosen = old(header) if callable(old) else old
@@ -277,13 +324,15 @@ def rekey(
         record = sealing.rekeyed(header, anf1.payload(record), chosen, new)
     except WrongKeyError:
         raise WrongKeyError(
-            f"{str(source)!r} was sealed under another key than the old one given",
+            f"{called!r} was sealed under another key than the old one given",
             "give the key that recovers it now",
         ) from None
     kind = carriers.kind(data)
-    _check_kind(str(source), kind, target)
-    write_files([(target, record if kind == "sidecar" else carriers.embedded(data, record))], overwrite)
-    return "yes" if header.seal else "unknown"
+    made = record if kind == "sidecar" else carriers.embedded(data, record)
+    if target:
+        _check_kind(called, kind, target)
+        write_files([(target, made)], overwrite)
+    return made, "yes" if header.seal else "unknown"
 
 
 def _check_kind(called: str, kind: str, target: Path) -> None:

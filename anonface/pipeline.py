@@ -6,7 +6,7 @@ An :class:`Engine` holds the loaded models, so that many photos pay for them onc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ LEAST_SHOWN, HIDDEN = 0.6, "mostly hidden"  # share of a face that must be in it
 class Anonymized:
     """The new photo (uint8 [H, W, 3]), its faces, the header for recovery, notes for its owner, and details."""
 
-    pixels: Pixels
+    pixels: Pixels = field(repr=False)
     faces: list[FaceReport]
     header: Header
     notes: tuple[str, ...] = ()

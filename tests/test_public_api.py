@@ -12,6 +12,7 @@ from PIL import Image
 
 import anonface
 from anonface import Key, anonymize, detect, recover
+from anonface.errors import OutputError, UsageError
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "small.jpg"
 KEY = Key.from_bytes(bytes(range(32)))
@@ -49,6 +50,36 @@ def test_a_photo_in_any_form_gives_the_same(form, tmp_path, monkeypatch):
     assert detect(given(photo)) == [] and (looking.seen[0] == original).all()
     back = recover(given(hidden), KEY, engine=FakeEngine(), header=made.header)
     assert (back.pixels == original).all() and len(back.faces) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "made"), [("JPEG", {}, "JPEG"), ("JPEG", {"seal": "none"}, "PNG"), ("TIFF", {}, "PNG")]
+)
+def test_from_bytes_to_bytes(kind, options, made):
+    Image.new("RGB", (40, 32), (120, 60, 40)).save(photo := io.BytesIO(), kind)
+    hidden, back = io.BytesIO(), io.BytesIO()
+    result = anonymize(photo.getvalue(), KEY, hidden, engine=FakeEngine(), **options)
+    assert Image.open(hidden).format == made and "array" not in repr(result)
+    result = recover(hidden.getvalue(), KEY, back, engine=FakeEngine())
+    if options:
+        assert Image.open(back).format == "PNG" and result.tier == "none"
+    else:
+        assert back.getvalue() == photo.getvalue() == result.original
+    assert "array" not in repr(result) and len(repr(result)) < 1000
+
+
+def test_an_output_that_is_open_has_the_format_of_its_name(tmp_path):
+    Image.new("RGB", (40, 32), (120, 60, 40)).save(tmp_path / "a.jpg")
+    with (tmp_path / "b.png").open("wb") as file:
+        anonymize(tmp_path / "a.jpg", KEY, file, engine=FakeEngine())
+    assert Image.open(tmp_path / "b.png").format == "PNG"
+    with (tmp_path / "c").open("wb") as file:
+        recover(tmp_path / "b.png", KEY, file, engine=FakeEngine())
+    assert (tmp_path / "c").read_bytes() == (tmp_path / "a.jpg").read_bytes()
+    with (tmp_path / "d.jpg").open("wb") as file, pytest.raises(UsageError, match="JPEG changes the pixels"):
+        anonymize(tmp_path / "a.jpg", KEY, file, engine=FakeEngine(), seal="face")
+    with (tmp_path / "d").open("w") as file, pytest.raises(OutputError, match="cannot be written"):
+        anonymize(tmp_path / "a.jpg", KEY, file, engine=FakeEngine())
 
 
 @pytest.mark.slow
@@ -97,6 +128,8 @@ def through(file: Path, key: Key) -> NDArray[np.uint8]:
             print(back.verified, back.tier, back.original, [report.kind for report in hidden.faces])
         with file.open("rb") as stream:
             anonymize(stream, key, "photo.anon.jpg", quality=90)
+            anonymize(stream, key, io.BytesIO())
+            recover(stream, key, io.BytesIO())
     except AnonfaceError as error:
         print(error.message, error.hint, error.exit_code)
     return recover("photo.anon.jpg", Key.from_file("my.key")).pixels

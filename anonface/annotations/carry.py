@@ -154,6 +154,8 @@ class Annotations:
             if content is not None and planned.target:
                 said.of(planned.source, len(new))
                 files.append((planned.target, content))
+                if self._astray(planned):
+                    said.astray.append(planned.target)
         if not said.counts["carried"]:
             files = []
         for folder in {file.parent for file, _ in files}:
@@ -193,6 +195,14 @@ class Annotations:
             if source.named
             else self._output / source.root.name / folder.relative_to(source.root) / name
         )
+
+    def _astray(self, planned: _Planned) -> bool:
+        """Whether YOLO's tools found a label file beside the photo, and do not find the new one beside the result."""
+        if not isinstance(planned.source.document, Label) or not planned.target:
+            return False
+        photo = self._photos[planned.photos[0]]
+        before = planned.source.file.parent in _labels_of(photo.source)
+        return before and planned.target.parent not in _labels_of(photo.target)
 
     def _photo(self, source: Source, picture: Picture) -> int:
         """The number of the photo that a picture is, or _NO_PHOTO.
@@ -281,6 +291,7 @@ class _Said:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.sizes: list[str] = []
+        self.astray: list[Path] = []
         self._links: list[Path] = []
 
     def of(self, source: Source, carried: int) -> None:
@@ -302,6 +313,8 @@ class _Said:
             f"{len(self.sizes)} pictures have another size than their annotations say; these are carried as they are: "
             f"{next(iter(self.sizes), '')}": self.sizes,
             f"{next(map(str, self._links), '')!r} holds addresses that may lead to the original photos": self._links,
+            f"{len(self.astray)} label files, such as {next(map(str, self.astray), '')!r}, do not lie where YOLO looks "
+            "for them; give anonymize the folder that holds images and labels": self.astray,
             f"{len(passed_over)} files among the annotations are in no known format and stay behind: "
             f"{next(map(str, passed_over), '')!r}": passed_over,
         }
@@ -329,6 +342,13 @@ def _top(photo: Photo, output: Path) -> Path:
 def _undivided(folder: Path) -> tuple[str, ...]:
     """The parts of a path without those that divide pictures from annotations."""
     return tuple(part for part in folder.parts if part.lower() not in DIVIDING)
+
+
+def _labels_of(photo: Path) -> list[Path]:
+    """The folders in which YOLO's tools look for a photo's labels: its own, or for the last "images" in it "labels"."""
+    parts = photo.parent.parts
+    last = max((i for i, part in enumerate(parts) if part.lower() == "images"), default=None)
+    return [photo.parent] if last is None else [photo.parent, Path(*parts[:last], "labels", *parts[last + 1 :])]
 
 
 def _absolute(path: Path) -> Path:

@@ -19,6 +19,7 @@ from anonface.images import read_file
 SUFFIXES = (".json", ".xml", ".txt", ".yaml", ".yml", ".names")
 CLASSES = ("classes.txt", "obj.names", "predefined_classes.txt")
 FORMATS = "COCO, YOLO, Pascal VOC or CVAT 1.1 for images"
+MOST_BYTES = 1 << 30  # of a file; parsed, it takes several times as much memory
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,9 @@ def _files(folder: Path) -> list[Path]:
 def _read(file: Path, root: Path, suffixes: Sequence[str], is_photo: Callable[[Path, Path], bool]) -> Document | None:
     """The annotations in a file, None where it holds others or none."""
     try:
-        data = read_file(file)
+        data = read_file(file, MOST_BYTES)
     except LimitError as error:
-        raise LimitError(error.message, "split the annotations") from None
+        raise LimitError(error.message, "split it, and anonymize the photos of each part with their own file") from None
     start = data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     suffix = file.suffix.lower()
     if start in (b"{", b"[") or suffix == ".json":

@@ -6,7 +6,7 @@ import glob
 import os
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -233,8 +233,10 @@ def skipped_folders(paths: Sequence[str], recursive: bool) -> tuple[list[Path], 
     return found.again, found.unreadable
 
 
-def ignored_files(paths: Sequence[str], direction: Direction, recursive: bool) -> dict[str, int]:
-    """The number of files in folders and patterns that are ignored, by suffix, most first.
+def ignored_files(
+    paths: Sequence[str], direction: Direction, recursive: bool, read: Iterable[Path] = ()
+) -> dict[str, int]:
+    """The number of files in folders and patterns that are ignored, by suffix, most first; ``read`` are not counted.
 
     These are files that are no photos by their suffix, and this program's results (".anon.png"); for recovery, all
     photos but results.
@@ -250,6 +252,8 @@ def ignored_files(paths: Sequence[str], direction: Direction, recursive: bool) -
         for file in set(files) - set(taken):
             mark = result_mark(file)
             left[os.path.realpath(file)] = f"{mark and '.'}{mark}{file.suffix.lower()}"
+    for file in read:
+        left.pop(os.path.realpath(file), None)
     suffixes = Counter(suffix for suffix in left.values() if suffix not in OWN_FILES)
     return dict(sorted(suffixes.items(), key=lambda item: (-item[1], item[0])))
 

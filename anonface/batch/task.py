@@ -465,8 +465,8 @@ class Recovered:
     verified: Verified
     faces: list[FaceReport]
     file: Path | None
-    original: bytes | None = None
-    _pixels: Pixels | None = None
+    original: bytes | None = field(default=None, repr=False)
+    _pixels: Pixels | None = field(default=None, repr=False)
 
     @cached_property
     def pixels(self) -> Pixels:

@@ -50,10 +50,8 @@ def write_annotations(annotations: Annotations, outcomes: Sequence[Outcome], ove
     done = annotations.write(results, overwrite)
     left = {"failed or skipped": done.without_result, "not among the photos": done.elsewhere}
     why = ", ".join(f"{number} {what}" for what, number in left.items() if number)
-    say(
-        f"annotations: {count(len(done.files), 'file')} written, of {done.carried} of "
-        f"{count(done.pictures, 'picture')}" + (f"; left out: {why}" if why else "")
-    )
+    left_out = f"{done.pictures - done.carried} of {count(done.pictures, 'entry', 'entries')} left out ({why})"
+    say(f"annotations: {count(len(done.files), 'file')} written" + (f"; {left_out}" if why else ""))
     for note in done.notes:
         say(f"anonface: note: annotations: {note}")
     return {

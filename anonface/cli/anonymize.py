@@ -75,7 +75,7 @@ from anonface.cli.options import (
     check_options,
     chosen_faces,
     chosen_regions,
-    parse_box,
+    parse_boxes,
 )
 from anonface.cli.pipes import check_stdout, read_stdin, refuse_streams, takes_stdin, writer
 from anonface.cli.review import check_page_target, page_of_run
@@ -151,7 +151,6 @@ def anonymize(
     check_options(overwrite, skip_existing, offline)
     if stateless and sidecar:
         raise UsageError("--stateless stores no record, so there is none to write into a --sidecar")
-    boxes = [parse_box(text) for text in box or ()]
     stay = chosen_regions(keep_regions, stateless)
     data = _piped(ctx, written=not dry_run)
     jobs = plan(
@@ -167,8 +166,7 @@ def anonymize(
         data=data,
     )
     check_jpeg(jpeg_quality, jobs)
-    if boxes and len(jobs) > 1:
-        raise UsageError("--box belongs to one photo", "anonymize that photo alone")
+    boxes = parse_boxes(box, len(jobs))
     keys = KeySource(key_file, passphrase_file, strict_keys, stateless, weak=weak_passphrase)
     own = backend_options(free, keep, model, transform, steps, compiled)
     carried = read_annotations(annotations, jobs, output)
@@ -319,7 +317,10 @@ def _piped(ctx: typer.Context, written: bool = True) -> bytes | None:
     by_file = {f"--{name.replace('_', '-')}": given.get(name) for name in _BY_NAME}
     by_file |= {"--engine ray": given["runs_on"] == "ray", "--decoy": stdout and given.get("decoy")}
     for option in (option for option, there in by_file.items() if there and (stdin or stdout)):
-        raise UsageError(f"{option} needs photos in files, not from or to a standard stream", "name files")
+        raise UsageError(
+            f"{option} needs photos in files, not from or to a standard stream",
+            "name the photo's file instead of -, or leave the option out",
+        )
     if stdout and written:
         check_stdout(given["as_json"])
     return read_stdin((given["key_file"], given["passphrase_file"])) if stdin else None

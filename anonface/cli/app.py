@@ -32,7 +32,7 @@ from anonface.cli.console import (
 from anonface.cli.detect import detect
 from anonface.cli.doctor import doctor
 from anonface.cli.evaluate import evaluate
-from anonface.cli.examples import EXAMPLES, FIRST_STEPS
+from anonface.cli.examples import EXAMPLES, FIRST_STEPS, WEIGHTS_STEPS
 from anonface.cli.help import HelpCommand, HelpGroup, quick_help
 from anonface.cli.keygen import keygen
 from anonface.cli.man import man
@@ -52,7 +52,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMPLETING = "_ANONFACE_COMPLETE"
-weights_app = typer.Typer(help="List, download and check the network weights.", cls=HelpGroup, rich_markup_mode=None)
+weights_app = typer.Typer(
+    help="List, download and check the network weights.", epilog=WEIGHTS_STEPS, cls=HelpGroup, rich_markup_mode=None
+)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 
 from anonface.errors import AnonfaceError
+from anonface.streams import STREAM
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,8 +46,13 @@ def without_name(error: AnonfaceError, file: Path) -> str:
     return error.message.removeprefix(f"{str(file)!r} ")
 
 
-def count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def shown(file: Path | str, stream: str = "standard input") -> str:
+    """A file's name, with "-" in words."""
+    return stream if str(file) == STREAM else str(file)
+
+
+def count(number: int, what: str, several: str = "") -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {several or f'{what}s'}"
 
 
 def escaped(value: object) -> str:
@@ -87,8 +93,8 @@ def complain(error: AnonfaceError, invocation: Invocation, about: Path | None = 
     """Print the error line, with the file unless the message names it, and the hint."""
     if isinstance(error.__cause__, BrokenPipeError):
         return  # the reader closed the pipe on purpose
-    named = about is None or str(about) in error.message or repr(str(about)) in error.message
-    subject = "" if named else f"{about}: "
+    named = about is None or shown(about) in error.message or repr(str(about)) in error.message
+    subject = "" if named else f"{shown(about)}: "
     say(f"anonface: error: {subject}{error.message}")
     if error.hint:
         say(f"hint: {error.hint}")

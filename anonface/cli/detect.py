@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anonface.cli.console import count, end, error_json, escaped, print_json, say
+from anonface.cli.console import count, end, error_json, escaped, print_json, say, shown
 from anonface.cli.help import OUTPUT
-from anonface.cli.options import AsJson, Detector, MaxPixels, Offline, Overwrite, Paths, Recursive, check_options
+from anonface.cli.options import (
+    AsJson,
+    Box,
+    Detector,
+    MaxPixels,
+    Offline,
+    Overwrite,
+    Paths,
+    Recursive,
+    check_options,
+    parse_boxes,
+)
 from anonface.cli.pipes import check_stdout, read_stdin, refuse_streams, takes_stdin
 from anonface.cli.run import count_ignored
 from anonface.errors import AnonfaceError, UsageError
@@ -22,6 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from anonface.faces.detect import Box as FaceBox
     from anonface.faces.detect import Detector as Finder
     from anonface.faces.locate import DetectedFace
 
@@ -47,6 +59,7 @@ def detect(
     ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
+    box: Box = None,
     max_pixels: MaxPixels = 64_000_000,
     recursive: Recursive = False,
     detector: Detector = "yunet",
@@ -64,6 +77,7 @@ def detect(
     refuse_streams({"--coco": coco})
     stdin, stdout = takes_stdin(paths), output == STREAM
     photos = [Path(STREAM)] if stdin else [source for _, source in find(paths, "anonymize", recursive)]
+    boxes = parse_boxes(box, len(photos))
     if stdout:
         check_stdout(as_json)
     pictures = _pictures(output, photos)
@@ -78,7 +92,7 @@ def detect(
         for number, photo in enumerate(photos):
             drawn = pictures[number] if pictures else None
             try:
-                pixels, faces, picture = _look(sources[number], finder, max_pixels, bool(drawn))
+                pixels, faces, picture = _look(sources[number], finder, boxes, max_pixels, bool(drawn))
                 if drawn and not write_photo:
                     _write(drawn, picture, overwrite)
             except AnonfaceError as error:
@@ -91,7 +105,7 @@ def detect(
             facts = [face_facts(face) for face in faces]
             results.append({"input": str(photo), "output": drawn and str(drawn), "faces": facts, "error": None})
             if not as_json:
-                print(escaped(f"{photo}: {count(len(faces), 'face')}"))
+                print(escaped(f"{shown(photo)}: {count(len(faces), 'face')}"))
                 for face in faces:
                     print(face_line(face))
         if coco:
@@ -115,7 +129,7 @@ def _check_written(read: Sequence[Path], pictures: Sequence[Path], coco: Path | 
 
 
 def _look(
-    source: Path | bytes, finder: Finder, max_pixels: int, drawn: bool
+    source: Path | bytes, finder: Finder, boxes: Sequence[FaceBox], max_pixels: int, drawn: bool
 ) -> tuple[NDArray[np.uint8], list[DetectedFace], bytes]:
     """A photo's pixels, its faces, and where asked for a PNG of it with boxes."""
     from anonface.batch.task import open_photo
@@ -124,7 +138,7 @@ def _look(
     from anonface.images import Photo, encode_photo
 
     pixels = open_photo(source, max_pixels)[1].pixels
-    faces = numbered(locate(pixels, finder))
+    faces = numbered(locate(pixels, finder, boxes))
     picture = encode_photo(Photo(with_boxes(pixels, faces), None, None, "png")) if drawn else b""
     return pixels, faces, picture
 

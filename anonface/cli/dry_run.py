@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from anonface.cli.console import Invocation, count, end, error_json, escaped, print_json
+from anonface.cli.console import Invocation, count, end, error_json, escaped, print_json, shown
 from anonface.cli.detect import face_facts, face_line
+from anonface.cli.outcomes import from_to_names
 from anonface.errors import AnonfaceError, NoFaceError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def dry_run(
         results.append(_result(outcome.job, outcome.state, [], outcome.error))
         if not invocation.as_json:
             said = f"refused: {outcome.error.message}" if outcome.error else f"skipped: {'; '.join(outcome.notes)}"
-            print(escaped(f"{outcome.job.source}: {said}"))
+            print(escaped(f"{shown(outcome.job.source)}: {said}"))
     finder = build_detector(detector)
     for job in ready:
         try:
@@ -57,14 +58,12 @@ def dry_run(
                 failures.append(error)
             results.append(_result(job, "skipped" if skipped else "failed", [], None if skipped else error))
             if not invocation.as_json:
-                print(escaped(f"{job.source}: would {'be skipped' if skipped else 'fail'}: {error.message}"))
+                print(escaped(f"{shown(job.source)}: would {'be skipped' if skipped else 'fail'}: {error.message}"))
             continue
         facts = [{**face_facts(face), "changed": face.index in changed} for face in found]
         results.append(_result(job, "would be done", facts, None))
         if not invocation.as_json:
-            print(
-                escaped(f"{job.source} -> {job.output}: {count(len(changed), 'face')} of {len(found)} would be changed")
-            )
+            print(escaped(f"{from_to_names(job)}: {count(len(changed), 'face')} of {len(found)} would be changed"))
             for face in found:
                 print(face_line(face) + ("" if face.index in changed else "; would stay"))
             if job.sidecar:

@@ -7,13 +7,19 @@ anonface keygen my.key
 anonface anonymize photo.jpg --key-file my.key
 anonface recover photo.anon.jpg --key-file my.key"""
 
+WEIGHTS_STEPS = """\
+anonface weights list
+anonface weights pull --needed-for evaluation"""
+
 EXAMPLES = {
     "keygen": """\
 anonface keygen my.key
 anonface keygen my.key --passphrase""",
     "anonymize": """\
+anonface anonymize photo.jpg --key-file my.key
 anonface anonymize - --key-file my.key < photo.jpg > photo.anon.jpg
-anonface anonymize album -r -o out --key-file my.key --consistent
+anonface anonymize group.jpg --key-file my.key --faces all-2
+anonface anonymize album -r -o out --key-file my.key --review review.html
 anonface anonymize data -r -o out --key-file my.key --annotations data""",
     "recover": """\
 anonface recover photo.anon.jpg --key-file my.key
@@ -21,6 +27,7 @@ anonface recover out -r -o recovered --key-file my.key
 anonface recover photo.jpg --stateless --key-file my.key""",
     "detect": """\
 anonface detect photo.jpg -o boxes.png
+anonface detect photo.jpg -o boxes.png --box 918,440,26,80
 anonface detect album -r --coco faces.json""",
     "review": """\
 anonface review album out -r -o review.html
@@ -33,7 +40,8 @@ anonface strip photo.anon.jpg
 anonface strip photo.anon.jpg -o public.jpg""",
     "rekey": """\
 anonface rekey photo.anon.jpg --old-key-file my.key --new-key-file new.key
-anonface rekey photo.anon.jpg --new-key-file new.key -o shared.jpg""",
+anonface rekey photo.anon.jpg --new-key-file new.key -o shared.jpg
+anonface rekey - --old-key-file my.key --new-key-file new.key < photo.anon.jpg > shared.jpg""",
     "compare": """\
 anonface compare photo.jpg -o sheet.png --key-file my.key
 anonface compare album -o all.png --key-file my.key --compare-with dbaf,hford""",
@@ -57,8 +65,8 @@ anonface doctor --json""",
 anonface weights list
 anonface weights list --json""",
     "man": """\
-anonface man
-anonface man  # redirected to anonface.1, `man -l anonface.1` shows it""",
+anonface man > anonface.1  # then `man -l anonface.1` shows it
+anonface man""",
     "weights pull": """\
 anonface weights pull
 anonface weights pull --needed-for evaluation

@@ -138,8 +138,8 @@ StrictKeys = Annotated[
 Faces = Annotated[
     str,
     typer.Option(
-        metavar="all|largest|N,...",
-        help="Faces to change; numbers count from 0, from top-left to bottom-right.",
+        metavar="all|largest|N,...|all-N,...",
+        help="Faces to change, by the numbers that `anonface detect` shows; all-2,5 is all but 2 and 5.",
         rich_help_panel=FACES,
     ),
 ]
@@ -147,7 +147,7 @@ ChangedFaces = Annotated[
     str,
     typer.Option(
         "--faces",
-        metavar="all|largest|N,...",
+        metavar="all|largest|N,...|all-N,...",
         help="Faces that were changed, as given to `anonymize --stateless`.",
         rich_help_panel=FACES,
     ),
@@ -155,20 +155,25 @@ ChangedFaces = Annotated[
 KeepFaces = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="Folder of photos of people to leave unchanged, one face each.", rich_help_panel=FACES
+        metavar="PATH",
+        help="Photos of people to leave unchanged, one face each: a folder, or one photo.",
+        rich_help_panel=FACES,
     ),
 ]
 FacesKept = Annotated[
     Path | None,
     typer.Option(
-        "--keep-faces", metavar="DIR", help="Folder of photos of people who were left unchanged.", rich_help_panel=FACES
+        "--keep-faces",
+        metavar="PATH",
+        help="Photos of people who were left unchanged: a folder, or one photo.",
+        rich_help_panel=FACES,
     ),
 ]
 Box = Annotated[
     list[str] | None,
     typer.Option(
         metavar="X,Y,W,H",
-        help="Box in pixels around a face that the detector misses; can be repeated.",
+        help="Box in pixels around a face that the detector misses (left, top, width, height); can be repeated.",
         rich_help_panel=FACES,
     ),
 ]
@@ -208,7 +213,7 @@ KeepRegions = Annotated[
     str | None,
     typer.Option(
         metavar="eyes,brows,...",
-        help="Regions of faces to leave unchanged, of eyes, brows, nose and mouth; less private.",
+        help="Parts of faces to leave unchanged: eyes, brows, nose or mouth, three at most; less private.",
         rich_help_panel=FACES,
     ),
 ]
@@ -216,7 +221,7 @@ Check = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Look for each face again in the result and compare it with the original, for the report.",
+        help="Look for each face again in the result, and compare it with the original.",
         rich_help_panel=FACES,
     ),
 ]
@@ -276,7 +281,7 @@ KeepMetadata = Annotated[
     bool,
     typer.Option(
         "--keep-metadata",
-        help="Keep exposure, lens and density; place, date, text and device are always removed.",
+        help="Keep exposure, lens and pixel density; place, date, text and device are always removed.",
         rich_help_panel=FILES,
     ),
 ]
@@ -302,7 +307,7 @@ FacesOut = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Also write a mask of what was replaced and the landmarks of each photo to this folder.",
+        help="Also write masks of what was replaced, and landmarks, to this folder.",
         rich_help_panel=FILES,
     ),
 ]
@@ -311,7 +316,7 @@ AnnotationPaths = Annotated[
     typer.Option(
         "--annotations",
         metavar="PATH",
-        help="COCO, YOLO, Pascal VOC or CVAT annotations to carry to the results, file or folder; repeatable.",
+        help="COCO, YOLO, Pascal VOC or CVAT annotations (file or folder) to carry to the results; can be repeated.",
         rich_help_panel=FILES,
     ),
 ]
@@ -334,7 +339,7 @@ Workers = Annotated[
         min=1,
         metavar="N",
         show_default="1, or one per GPU or node",
-        help="Photos read ahead and written behind, or processes on Ray.",
+        help="Photos read ahead while one is processed, or processes on Ray.",
         rich_help_panel=BATCH,
     ),
 ]
@@ -407,9 +412,18 @@ def parse_box(text: str) -> tuple[float, float, float, float]:
         x = y = width = height = 0.0
     if not (width > 0 and height > 0 and all(map(math.isfinite, (x, y, width, height)))):
         raise UsageError(
-            f"--box {text!r} is not X,Y,W,H in pixels, with a width and a height", "for example 120,80,64,64"
+            f"--box {text!r} is not X,Y,W,H in pixels, with a width and a height",
+            "give left, top, width and height, for example 120,80,64,64",
         )
     return x, y, width, height
+
+
+def parse_boxes(texts: Sequence[str] | None, photos: int) -> list[tuple[float, float, float, float]]:
+    """The boxes of --box, for a command over so many photos."""
+    boxes = [parse_box(text) for text in texts or ()]
+    if boxes and photos > 1:
+        raise UsageError("--box belongs to one photo", "name that photo alone")
+    return boxes
 
 
 BackendOptions = dict[str, str | int]  # settings that only some backends have
@@ -460,10 +474,18 @@ def chosen_faces(text: str) -> Chosen:
         return "all"
     if text == "largest":
         return "largest"
+    listed = text.removeprefix("all-")
     try:
-        numbers = tuple(int(part) for part in text.split(","))
+        numbers = tuple(int(part) for part in listed.split(","))
     except ValueError:
         numbers = (-1,)
     if min(numbers) < 0:
-        raise UsageError(f"--faces {text!r} is neither all, largest, nor numbers from 0", "for example 0,2")
-    return numbers
+        raise UsageError(
+            f"--faces {text!r} is neither all, largest, nor numbers from 0",
+            "for example 0,2, or all-1 for all but face 1; `anonface detect` shows the numbers",
+        )
+    if listed == text:
+        return numbers
+    from anonface.faces.locate import AllBut
+
+    return AllBut(numbers)

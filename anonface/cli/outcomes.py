@@ -6,25 +6,31 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from anonface.cli.console import count, escaped, say, without_name
+from anonface.cli.console import count, escaped, say, shown, without_name
 from anonface.errors import AnonfaceError
 
 if TYPE_CHECKING:
+    from anonface.batch.plan import Job
     from anonface.batch.run import Outcome
 
 
 def outcome_line(outcome: Outcome) -> str:
-    job = outcome.job
+    job, from_to = outcome.job, from_to_names(outcome.job)
     if outcome.error:
         return f"{job.source}: failed: {without_name(outcome.error, job.source)}"
     if outcome.state == "skipped":
         return f"{job.source}: skipped, {'; '.join(outcome.notes)}"
     if outcome.resumed:
-        return f"{job.source} -> {job.output}: written by an earlier run"
+        return f"{from_to}: written by an earlier run"
     tier = _TIERS[job.direction][outcome.tier]
     if job.direction == "recover" and outcome.tier == "face" and not outcome.exact:
         tier += ", not exact as a JPEG"
-    return f"{job.source} -> {job.output}: {_tally(_face_results(outcome))}, {tier}, {outcome.seconds:.1f} s"
+    return f"{from_to}: {_tally(_face_results(outcome))}, {tier}, {outcome.seconds:.1f} s"
+
+
+def from_to_names(job: Job) -> str:
+    """Such as "a.jpg -> a.anon.jpg"."""
+    return f"{shown(job.source)} -> {shown(job.output, 'standard output')}"
 
 
 def _face_results(outcome: Outcome) -> list[tuple[str, str]]:

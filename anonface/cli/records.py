@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -85,13 +86,13 @@ def strip(
     target = Path(output) if output else _beside(Path(file), "stripped")
     refuse_conflicts([Input(STDIN if stdin else Path(file))], [Output(target, "the output")])
     strip_photo(read_stdin() if stdin else file, target, overwrite=overwrite)
-    say(f"anonface: {str(target)!r} carries no record; {file!r} still carries one")
+    say(f"anonface: {str(target)!r} carries no record; {'the photo' if stdin else repr(file)} still carries one")
     if as_json:
         print_json({"exit": 0, "input": file, "output": str(target)})
 
 
 def rekey(
-    file: Annotated[Path, typer.Argument(metavar="FILE", readable=False, help="Anonymized photo or sidecar.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Anonymized photo or sidecar; - is standard input.")],
     new_key_file: Annotated[
         Path,
         typer.Option(readable=False, metavar="FILE", help="Key file that will recover the copy.", rich_help_panel=KEY),
@@ -124,13 +125,13 @@ def rekey(
         ),
     ] = None,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FILE",
             show_default="photo.anon.rekeyed.jpg",
-            help="Copy to write, in the format of the photo.",
+            help="Copy to write, in the format of the photo; - is standard output, also of standard input.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -143,22 +144,30 @@ def rekey(
     Older copies still open with the old key. Where nothing is encrypted, the old key cannot be checked.
     """
     from anonface.api import rekey as rekey_photo
+    from anonface.batch.plan import STDIN
     from anonface.images.paths import Input, Output, refuse_conflicts
 
-    target = output or _beside(file, "rekeyed")
+    stdin, stdout = takes_stdin([file]), (output or file) == STREAM
+    target = None if stdout else Path(output) if output else _beside(Path(file), "rekeyed")
     keys = KeySource(old_key_file, passphrase_file, strict_keys, option="--old-key-file")
-    read = [Input(file), *keys.files(), *KeySource(new_key_file, new_passphrase_file, strict_keys).files()]
-    refuse_conflicts(read, [Output(target, "the output")])
+    secrets = [*keys.files(), *KeySource(new_key_file, new_passphrase_file, strict_keys).files()]
+    refuse_conflicts(
+        [Input(STDIN if stdin else Path(file)), *secrets], [Output(target, "the output")] if target else []
+    )
+    if stdout:
+        check_stdout(as_json)
+    source = read_stdin([secret.path for secret in secrets]) if stdin else file
     old = keys.secret()
     new = key_of_file(new_key_file, new_passphrase_file, strict_keys, "--new-passphrase-file")
-    verified = rekey_photo(file, old.of, new, target, overwrite=overwrite)
+    with kept_for_photo() if stdout else nullcontext() as write_photo:
+        data, verified = rekey_photo(source, old.of, new, target, overwrite=overwrite)
+        if write_photo:
+            write_photo(data)
+    before, after = (repr(file) if not stdin else "the photo"), (repr(str(target)) if target else "the copy")
     if verified == "unknown":
-        say(f"anonface: warning: no original is stored in {str(file)!r}, so the old key could not be checked")
-        say(
-            f"anonface: if it was right, the new key recovers {str(target)!r}; "
-            f"try it, and keep {str(file)!r} until then"
-        )
+        say(f"anonface: warning: no original is stored in {before}, so the old key could not be checked")
+        say(f"anonface: if it was right, the new key recovers {after}; try it, and keep {before} until then")
     else:
-        say(f"anonface: the new key opens {str(target)!r}; the old key still opens {str(file)!r}, which you may delete")
+        say(f"anonface: the new key opens {after}; the old key still opens {before}, which you may delete")
     if as_json:
-        print_json({"exit": 0, "input": str(file), "output": str(target), "verified": verified})
+        print_json({"exit": 0, "input": file, "output": str(target), "verified": verified})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +28,7 @@ from anonface.cli.console import (
     print_traces,
     progress_bar,
     say,
+    shown,
 )
 from anonface.cli.engines import EngineSettings, LazyEngine, MakeTask, on_worker
 from anonface.cli.journals import journal_file, kdf_of, open_journal
@@ -103,7 +104,8 @@ def run_photos(
         find([str(settings.keep_faces)], "anonymize", recursive=True)
     if run_options.runs_on == "local":  # a cluster's nodes have devices of their own
         _check_device(settings.device)
-    ignored = count_ignored(ctx, jobs[0].direction)
+    carried_files = run_options.annotations.files if run_options.annotations else ()
+    ignored = count_ignored(ctx, jobs[0].direction, carried_files)
     secret = None if run_options.runs_on == "ray" else keys.secret()
     kdf = keys.fresh()
     file = journal_file(ctx) if len(jobs) > 1 else None
@@ -131,7 +133,7 @@ def run_photos(
         nonlocal fatal, about, pace, faces, skipped
         outcomes.append(outcome)
         for note in outcome.notes if outcome.state != "skipped" else ():
-            say(f"anonface: note: {outcome.job.source}: {note}")
+            say(f"anonface: note: {shown(outcome.job.source)}: {note}")
         if outcome.error and (outcome.ends or len(jobs) == 1):
             fatal = outcome.error
             about = None if outcome.ends else outcome.job.source
@@ -232,8 +234,12 @@ def _may_still_be_written(outcome: Outcome, overwrite: bool) -> bool:
     return left and (overwrite or not existing(outcome.job))  # an existing output would be refused again
 
 
-def count_ignored(ctx: typer.Context, direction: Direction = "anonymize") -> dict[str, int]:
-    """Say how many files of the named folders are ignored, and return their number by suffix."""
+def count_ignored(ctx: typer.Context, direction: Direction = "anonymize", read: Iterable[Path] = ()) -> dict[str, int]:
+    """Say how many files of the named folders are ignored, and return their number by suffix.
+
+    Args:
+        read: files that are no photos, but are read all the same.
+    """
     from anonface.batch.plan import describe_ignored, ignored_files, skipped_folders
 
     paths, recursive = ctx.params["paths"], ctx.params["recursive"]
@@ -241,7 +247,7 @@ def count_ignored(ctx: typer.Context, direction: Direction = "anonymize") -> dic
         if folders:
             named = ", ".join(map(str, folders[:MOST_FOLDERS])) + ", ..." * (len(folders) > MOST_FOLDERS)
             say(f"anonface: {what}: {count(len(folders), 'folder')} skipped, {why}: {named}")
-    found = ignored_files(paths, direction, recursive)
+    found = ignored_files(paths, direction, recursive, read)
     if found:
         say(f"anonface: note: {describe_ignored(found)}")
     return found

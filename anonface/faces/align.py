@@ -282,7 +282,11 @@ def box_face(rgb: Pixels, box: tuple[float, float, float, float]) -> Face:
     x, y, w, h = box
     inside = 0 <= x + w / 2 < rgb.shape[1] and 0 <= y + h / 2 < rgb.shape[0]
     if not (w > 0 and h > 0 and inside and all(map(math.isfinite, box))):
-        raise UsageError(f"box {box} does not lie in the photo", "give x,y,w,h in pixels, w and h above 0")
+        given, size = ",".join(f"{value:g}" for value in box), f"{rgb.shape[1]} x {rgb.shape[0]}"
+        raise UsageError(
+            f"the box {given} does not lie in the photo of {size} px",
+            "give left edge, top edge, width and height in pixels",
+        )
     guess = Face(box, BOX_POINTS * (w, h) + (x, y), 1.0)
     points = five_points(mesh468(rgb, guess))
     beside = np.abs(points.mean(0) - guess.points.mean(0)) > BESIDE * np.array([w, h])

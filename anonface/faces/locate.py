@@ -14,8 +14,14 @@ from anonface.faces import align
 from anonface.faces.detect import Box, Detector, Face, Pixels, same_face
 
 Quad = NDArray[np.float64]
-Chosen = Literal["all", "largest"] | Sequence[int]
-"""Which faces of a photo: those of these numbers, counted from 0, from top-left to bottom-right."""
+
+
+class AllBut(tuple[int, ...]):
+    """All faces of a photo but those of these numbers."""
+
+
+Chosen = Literal["all", "largest"] | AllBut | Sequence[int]
+"""Which faces of a photo. Numbers count from 0, by the upper edges of the boxes, from the top down."""
 
 ONE_PLACE = 0.08  # of their quads' sides: how far the corners of two faces lie apart that are one
 # Where FFHQ's alignment puts the five points in its square (eyes, nose tip, mouth corners), and the face's box.
@@ -52,7 +58,7 @@ class DetectedFace:
     """A face in a photo.
 
     Attributes:
-        index: its number, counted from 0, from top-left to bottom-right. Every command and report uses it.
+        index: its number, counted from 0, from the top down. Every command and report uses it.
         box: (x, y, w, h) in pixels.
         points: (x, y) of the eyes, nose tip and mouth corners, the image's left one first.
         score: the detector's certainty, 0 to 1.
@@ -93,7 +99,7 @@ def chosen_numbers(boxes: Sequence[Box], chosen: Chosen) -> set[int]:
             f"there is no face {missing[0]}: the photo has {len(boxes)}, counted from 0",
             "`anonface detect` lists them with their numbers",
         )
-    return set(wanted)
+    return set(everyone).difference(wanted) if isinstance(chosen, AllBut) else set(wanted)
 
 
 def no_face() -> NoFaceError:
@@ -102,7 +108,7 @@ def no_face() -> NoFaceError:
 
 
 def locate(pixels: Pixels, detector: Detector, boxes: Sequence[Box] = ()) -> list[Located]:
-    """The faces of a photo, from top-left to bottom-right.
+    """The faces of a photo, by the upper edges of their boxes, from the top down.
 
     Args:
         pixels: uint8 [H, W, 3].

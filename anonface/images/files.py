@@ -23,31 +23,34 @@ Content = bytes | Sequence[bytes | memoryview]
 """The content of a file, whole or in pieces."""
 
 
-def read_file(path: PathLike) -> bytes:
+def read_file(path: PathLike, most: int = MAX_FILE_BYTES) -> bytes:
     """A file's bytes, read once.
+
+    Args:
+        most: bytes that it may have.
 
     Raises:
         ImageError: it cannot be read, or changed meanwhile.
-        LimitError: it has more than 256 MiB.
+        LimitError: it has more.
     """
     name = os.fsdecode(path)
     try:
         with Path(name).open("rb") as file:
             before = os.fstat(file.fileno())
-            size = before.st_size if stat.S_ISREG(before.st_mode) else MAX_FILE_BYTES
-            data = file.read(min(size, MAX_FILE_BYTES) + 1)  # at most this much memory is taken
+            size = before.st_size if stat.S_ISREG(before.st_mode) else most
+            data = file.read(min(size, most) + 1)  # at most this much memory is taken
             after = os.fstat(file.fileno())
     except (OSError, ValueError) as error:
         raise ImageError(f"{name!r} cannot be read: {_reason(error)}") from None
-    check_size(data, repr(name))
+    check_size(data, repr(name), most)
     still = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns) and len(data) == after.st_size
     if stat.S_ISREG(after.st_mode) and not still:
         raise ImageError(f"{name!r} changed while it was read", "wait until it is complete")
     return data
 
 
-def check_size(data: bytes, label: str) -> None:
-    """Refuse a file of more than 256 MiB.
+def check_size(data: bytes, label: str, most: int = MAX_FILE_BYTES) -> None:
+    """Refuse a file of more bytes than ``most``.
 
     Args:
         label: the file's name, for messages.
@@ -55,8 +58,8 @@ def check_size(data: bytes, label: str) -> None:
     Raises:
         LimitError: it has more.
     """
-    if len(data) > MAX_FILE_BYTES:
-        raise LimitError(f"{label} has more than {MAX_FILE_BYTES >> 20} MiB", "scale it down first")
+    if len(data) > most:
+        raise LimitError(f"{label} has more than {most >> 20} MiB", "scale it down first")
 
 
 def check_output(path: PathLike, inputs: Iterable[PathLike] = (), overwrite: bool = False) -> None:

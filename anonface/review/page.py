@@ -71,14 +71,14 @@ h2 { margin: 2rem 0 .2rem; }
 figure { margin: 0; padding: .5rem; background: var(--card); border: 1px solid var(--line); border-radius: 6px;
   max-width: 23.5rem; box-sizing: border-box; }
 figure:focus { outline: 3px solid var(--mark); }
-figure div { display: flex; flex-wrap: wrap; gap: 4px; }
-img { display: block; max-width: 100%; height: auto; border-radius: 3px; }
+figure div { display: flex; gap: 4px; align-items: flex-start; }
+img { display: block; min-width: 0; max-width: 100%; height: auto; border-radius: 3px; }
 figcaption { font-size: 13px; margin-top: .3rem; overflow-wrap: anywhere; }
 em { font-style: normal; color: var(--mark); }
 """
 WARNING = (
     "This page shows the original faces. Keep it as safe as the original photos, and delete it when you are done. "
-    "Nothing in it leads to a network."
+    "It loads nothing from a network."
 )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anonface.images import read_photo
+from anonface.annotations import sources
+from anonface.images import MAX_FILE_BYTES, read_photo
 
 pytestmark = pytest.mark.usefixtures("room")
 
@@ -310,6 +311,35 @@ def test_shapes_that_cannot_be_turned_are_left_out_and_other_sizes_are_said(anon
     told = json.loads(Path("out/coco.json").read_text())
     assert [image["file_name"] for image in told["images"]] == ["b.anon.png", "c.anon.png"]
     assert len(told["annotations"]) == 2
+
+
+def test_files_that_are_carried_are_not_called_ignored(anonface, key):
+    make("yolo")
+    write("data/notes.md", "words")
+    _, result, err = run(anonface, "anonymize", key, "data", "-r", "-o", "out", "--annotations", "data")
+    assert result["ignored_files"] == {".md": 1} and "1 file ignored; not photos by name: 1 .md" in err
+    assert re.search(r"annotations: \d files written$", err, re.MULTILINE)
+
+
+def test_labels_that_yolo_would_not_find_are_named(anonface, key):
+    """Photos of data/images go to the top of the results; labels of another folder go below its name."""
+    make("yolo")
+    args = ("-r", "--annotations", "data/labels")
+    _, result, err = run(anonface, "anonymize", key, "data/images", "-o", "out", *args)
+    assert "label files, such as '" in err and "do not lie where YOLO looks for them" in err
+    assert Path("out/labels/train/a.anon.txt").exists() and result["annotations"]["written"]
+    for place in ("data/labels", "data"):
+        _, _, err = run(anonface, "anonymize", key, "data", "-r", "-o", f"to/{place}", "--annotations", place)
+        assert "where YOLO looks" not in err
+
+
+def test_files_of_data_sets_may_be_larger_than_photos(anonface, key, monkeypatch):
+    make("coco")
+    size = Path("data/annotations/instances.json").stat().st_size
+    assert sources.MOST_BYTES == 4 * MAX_FILE_BYTES
+    monkeypatch.setattr("anonface.annotations.sources.MOST_BYTES", size - 1)
+    code, _, err = run(anonface, "anonymize", key, "data", "-r", "-o", "other", "--annotations", "data")
+    assert code == 11 and "hint: split it, and anonymize the photos of each part" in err
 
 
 # --- Bad input --------------------------------------------------------------------------------------------------------

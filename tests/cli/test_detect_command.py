@@ -85,3 +85,27 @@ def test_a_dry_run_says_what_a_run_would_do_and_writes_nothing(anonface, pair):
     assert anonface("anonymize", "pair.png", "-o", "new.png", "--faces", "2", "--dry-run")[0] == 2
     assert anonface("anonymize", "empty.png", "--no-face", "skip", "--dry-run")[0] == 0
     assert sorted(Path().iterdir()) == before
+
+
+def test_a_face_that_was_missed_is_named_by_a_box(anonface, pair):
+    code, out, _ = anonface("detect", "pair.png", "--box", "200,30,60,80", "-o", "boxes.png", "--json")
+    faces = json.loads(out)["photos"][0]["faces"]
+    assert code == 0 and [200.0, 30.0, 60.0, 80.0] in [face["box"] for face in faces] and len(faces) == 3
+    Image.new("RGB", (64, 64)).save("empty.png")
+    assert anonface("detect", "pair.png", "empty.png", "--box", "2,3,6,8")[0] == 2
+    code, _, err = anonface("detect", "pair.png", "--box", "500,30,60,80.5")
+    assert code == 2 and "the box 500,30,60,80.5 does not lie in the photo of 420 x 300 px" in err
+
+
+def test_all_faces_but_some(anonface, pair):
+    def changed(faces):
+        code, out, err = anonface("anonymize", "pair.png", "--faces", faces, "--dry-run", "--json")
+        return code, [face["changed"] for face in json.loads(out)["photos"][0].get("faces", [])] if not code else err
+
+    assert changed("all-0") == (0, [False, True]) and changed("all-1") == (0, [True, False])
+    assert changed("all-0,1") == (0, [False, False])
+    code, err = changed("all-2")
+    assert code == 2 and "there is no face 2: the photo has 2, counted from 0" in err
+    for text in ("all-", "all--1", "all-x", "1-3"):
+        code, err = changed(text)
+        assert code == 2 and "hint: for example 0,2, or all-1 for all but face 1" in err

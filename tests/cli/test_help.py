@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from anonface.__main__ import main as entry_point
 from anonface.cli.app import app
-from anonface.cli.examples import EXAMPLES, FIRST_STEPS
+from anonface.cli.examples import EXAMPLES, FIRST_STEPS, WEIGHTS_STEPS
 from anonface.cli.help import FORMER_NAMES, quick_help
 
 ROOT = typer.main.get_command(app)
@@ -36,7 +36,7 @@ COMMANDS = dict(commands())
 
 def parsed(line):
     """Parse a command line without running it."""
-    words = shlex.split(line, comments=True)
+    words = shlex.split(re.split(r"\s[<>]\s", line)[0], comments=True)
     assert words.pop(0) == "anonface"
     command = ROOT
     while isinstance(command, TyperGroup):
@@ -81,10 +81,17 @@ def test_every_command_has_examples():
     assert set(EXAMPLES) == set(COMMANDS)
     for name, text in EXAMPLES.items():
         lines = text.splitlines()
-        assert 2 <= len(lines) <= 3 and f"anonface {name} " in f"{lines[-1]} "
+        assert 2 <= len(lines) <= 5 and f"anonface {name} " in f"{lines[-1]} "
 
 
-@pytest.mark.parametrize("line", [line for text in (FIRST_STEPS, *EXAMPLES.values()) for line in text.splitlines()])
+@pytest.mark.parametrize("name", ["", "weights", *COMMANDS])
+def test_every_help_ends_with_examples(name):
+    assert re.search(r"\nExamples:\n(  anonface .*\n?){2,5}$", quick_help(ROOT, [*name.split(), "--help"]))
+
+
+@pytest.mark.parametrize(
+    "line", [line for text in (FIRST_STEPS, WEIGHTS_STEPS, *EXAMPLES.values()) for line in text.splitlines()]
+)
 def test_examples_are_valid(line):
     parsed(line)
 

@@ -61,9 +61,9 @@ def test_through_two_pipes(piped, kind, options, made):
     data = photo(kind)
     code, hidden, err = piped(data, "anonymize", "-", *KEY, *options)
     assert code == 0 and kind_of(hidden) == made and hidden != data
-    assert "- -> -: 1 face replaced" in err and names() == ["k.bin"]
+    assert "standard input -> standard output: 1 face replaced" in err and names() == ["k.bin"]
     code, back, err = piped(hidden, "recover", "-", *KEY)
-    assert code == 0 and "- -> -: 1 face recovered" in err and names() == ["k.bin"]
+    assert code == 0 and "standard input -> standard output: 1 face recovered" in err and names() == ["k.bin"]
     if "--seal" not in options:
         assert back == data
     else:
@@ -114,11 +114,26 @@ def test_the_other_commands(piped, monkeypatch):
     assert piped(hidden, "strip", "-", "-o", "bare.jpg")[0] == 0 and Path("bare.jpg").read_bytes() == bare
     Path("a.jpg").write_bytes(hidden)
     assert piped(b"", "strip", "a.jpg", "-o", "-")[:2] == (0, bare)
-    assert piped(hidden, "detect", "-")[:2] == (0, b"-: 0 faces\n")
+    assert piped(hidden, "detect", "-")[:2] == (0, b"standard input: 0 faces\n")
     code, boxes, err = piped(hidden, "detect", "-", "-o", "-")
-    assert code == 0 and kind_of(boxes) == "PNG" and err == "-: 0 faces\n"
+    assert code == 0 and kind_of(boxes) == "PNG" and err == "standard input: 0 faces\n"
     code, out, _ = piped(photo(), "anonymize", "-", "--dry-run", "--no-face", "copy")
-    assert code == 0 and out == b"- -> -: 0 faces of 0 would be changed\n"
+    assert code == 0 and out == b"standard input -> standard output: 0 faces of 0 would be changed\n"
+
+
+def test_rekey_through_a_pipe(piped):
+    app.run(["keygen", "new.key"])
+    keys = ("--old-key-file", "k.bin", "--new-key-file", "new.key")
+    hidden = piped(photo(), "anonymize", "-", *KEY)[1]
+    code, again, err = piped(hidden, "rekey", "-", *keys)
+    assert code == 0 and kind_of(again) == "JPEG" and again != hidden and names() == ["k.bin", "new.key"]
+    assert "the new key opens the copy; the old key still opens the photo" in err
+    assert piped(again, "recover", "-", *KEY)[0] == 7
+    assert piped(again, "recover", "-", "--key-file", "new.key")[:2] == (0, photo())
+    assert piped(hidden, "rekey", "-", "-o", "b.jpg", *keys)[0] == 0
+    Path("a.jpg").write_bytes(hidden)
+    assert kind_of(piped(b"", "rekey", "a.jpg", "-o", "-", *keys)[1]) == "JPEG"
+    assert piped(Path("b.jpg").read_bytes(), "recover", "-", "--key-file", "new.key")[:2] == (0, photo())
 
 
 REFUSED = [
@@ -137,6 +152,10 @@ REFUSED = [
     (2, "--json and the photo", ("anonymize", "-", "--json", *KEY)),
     (2, "--json and the photo", ("recover", "a.jpg", "-o", "-", "--json", *KEY)),
     (2, "--json and the photo", ("strip", "-", "--json")),
+    (2, "--json and the photo", ("rekey", "-", "--old-key-file", "k.bin", "--new-key-file", "k.bin", "--json")),
+    (2, "'-' and the photo would both be read", ("rekey", "-", "--new-key-file", "-", "--old-key-file", "k.bin")),
+    (6, "no key is given", ("rekey", "-", "--new-key-file", "k.bin")),
+    (8, "carries no anonface record", ("rekey", "-", "--old-key-file", "k.bin", "--new-key-file", "k.bin")),
     (2, "--json and the photo", ("detect", "-", "-o", "-", "--json")),
     (2, "--sheet needs photos in files", ("anonymize", "-", "--sheet", "s.png", *KEY)),
     (2, "--review needs photos in files", ("anonymize", "-", "--review", "r.html", *KEY)),
@@ -175,7 +194,7 @@ def test_what_comes_in_is_no_photo(piped, command, data, says):
 
 def test_a_photo_without_a_face(piped):
     code, out, err = piped(photo(shade=0), "anonymize", "-", *KEY)
-    assert code == 5 and out == b"" and "error: -: no face was found" in err
+    assert code == 5 and out == b"" and "error: standard input: no face was found" in err
 
 
 def test_a_wrong_key_writes_nothing(piped):
