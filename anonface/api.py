@@ -328,7 +328,7 @@ def rekey(
             "give the key that recovers it now",
         ) from None
     kind = carriers.kind(data)
-    made = record if kind == "sidecar" else carriers.embedded(data, record)
+    made = record if kind == "sidecar" else carriers.embed(data, record)
     if target:
         _check_kind(called, kind, target)
         write_files([(target, made)], overwrite)

@@ -94,7 +94,7 @@ def complain(error: AnonfaceError, invocation: Invocation, about: Path | None = 
     if isinstance(error.__cause__, BrokenPipeError):
         return  # the reader closed the pipe on purpose
     named = about is None or shown(about) in error.message or repr(str(about)) in error.message
-    subject = "" if named else f"{shown(about)}: "
+    subject = "" if about is None or named else f"{shown(about)}: "
     say(f"anonface: error: {subject}{error.message}")
     if error.hint:
         say(f"hint: {error.hint}")

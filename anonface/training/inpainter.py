@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from anonface.faces.align import EYES, LIPS
 from anonface.faces.analysis import LandmarkNetwork, mesh_in_crop
 from anonface.faces.blend import composite
+from anonface.faces.colour_transfer import match_contrast
 from anonface.faces.surroundings import CELLS, coarse_colours, draw_in_square, inpainter_inputs
 from anonface.models.attribute_encoder import MobileNetV2Features
 from anonface.models.discriminator import FeatureDiscriminator
@@ -128,7 +129,7 @@ class InpainterObjective(Objective):
         inputs = inpainter_inputs(photos, masks, mesh)
         style, offsets = self.inpainter.styles(self.inpainter.told(inputs, mesh, codes))
         drawn = self.inpainter.draw(inputs, style[:, None] + offsets)
-        shown = composite(photos, drawn, masks)
+        shown = composite(photos, match_contrast(drawn, photos, masks), masks)
         view = (VIEWS[self.side],) * 2
         made = t.features(F.interpolate(shown, view, mode="bilinear"))
         with torch.no_grad():

@@ -9,6 +9,7 @@ from anonface.evaluation.attribute_classifiers import Impression
 from anonface.evaluation.judges import Aligned, Judges
 from anonface.evaluation.recognizers import Detection, Look
 
+
 @dataclass
 class Outcome:
     pixels: np.ndarray

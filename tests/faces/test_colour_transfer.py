@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anonface.faces.colour_transfer import match_tones
+from anonface.faces.colour_transfer import match_contrast, match_tones
 
 
 def test_a_grey_photo_makes_its_face_grey_and_a_coloured_one_does_not():
@@ -41,3 +41,21 @@ def test_hues_vary_no_more_than_the_photos_and_no_less_than_they_do():
     # waves of 4 px, as a watermark's, make no photo colourful
     wave = 0.2 * (torch.arange(256) % 4 < 2).float().sub(0.5)[None, None, None] * red
     assert height(match_tones(vivid, pale + wave, mask)) == pytest.approx(height(pale), rel=0.1)
+
+
+def test_a_soft_render_gets_the_contrast_of_a_sharp_photo_and_keeps_its_own_face():
+    sharp = torch.randn(1, 3, 128, 128, generator=torch.Generator().manual_seed(1)) * 0.2
+    other = torch.randn(1, 3, 128, 128, generator=torch.Generator().manual_seed(2)) * 0.12
+    mask = torch.zeros(1, 1, 128, 128)
+    mask[:, :, 32:96, 32:96] = 1
+    matched = match_contrast(other, sharp, mask)[:, :, 32:96, 32:96]
+    assert matched.std().item() == pytest.approx(0.2, rel=0.1)
+    assert torch.corrcoef(torch.stack([matched.flatten(), other[:, :, 32:96, 32:96].flatten()]))[0, 1] > 0.95
+    assert torch.corrcoef(torch.stack([matched.flatten(), sharp[:, :, 32:96, 32:96].flatten()]))[0, 1].abs() < 0.1
+
+
+def test_contrast_is_changed_by_no_more_than_twice():
+    plain = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(3)) * 0.01
+    matched = match_contrast(plain, 50 * plain, torch.ones(1, 1, 64, 64))
+    assert matched.std().item() == pytest.approx(0.02, rel=0.2)
+    assert torch.equal(match_contrast(plain, plain, torch.zeros(1, 1, 64, 64)).isfinite().all(), torch.tensor(True))

@@ -21,7 +21,7 @@ from anonface.backends.target_identity import TargetParams, likeliest_styles
 from anonface.crypto.keys import FaceKey
 from anonface.faces.analysis import FaceAnalysis, load_analysis_networks, mesh_in_crop
 from anonface.faces.augmentation import shrink
-from anonface.faces.colour_transfer import match_tones
+from anonface.faces.colour_transfer import match_contrast, match_tones
 from anonface.faces.surroundings import inpainter_inputs
 from anonface.models.identity import KEPT
 from anonface.models.inpainter import Inpainter
@@ -97,7 +97,7 @@ class InpaintingRenderer:
         render = _enlarged(network.head(features, w[:, -1]), wanted)
         if wanted > side:
             render = render + self._detail(features, w, wanted)
-        return match_tones(render, face, mask).clamp(-1, 1).cpu()
+        return match_contrast(match_tones(render, face, mask), face, mask).clamp(-1, 1).cpu()
 
     def _detail(self, features: Tensor, w: Tensor, wanted: int) -> Tensor:
         """What the generator's next levels draw finer than the inpainter's side, [1, 3, wanted, wanted]."""
