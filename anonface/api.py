@@ -250,9 +250,13 @@ def _write(files: Sequence[tuple[Path, Content]], stream: IO[bytes] | None, over
     *records, (_, photo) = files
     write_files(records, overwrite)
     try:
-        stream.write(photo if isinstance(photo, bytes) else b"".join(photo))
+        stream.write(_joined(photo))
     except (OSError, ValueError, TypeError) as error:
         raise OutputError(f"the open file cannot be written: {error}", "open it in binary mode, 'wb'") from None
+
+
+def _joined(content: Content) -> bytes:
+    return content if isinstance(content, bytes) else b"".join(content)
 
 
 def strip(source: Source, target: Path | None = None, *, overwrite: bool = False) -> bytes:
@@ -328,7 +332,7 @@ def rekey(
             "give the key that recovers it now",
         ) from None
     kind = carriers.kind(data)
-    made = record if kind == "sidecar" else carriers.embed(data, record)
+    made = record if kind == "sidecar" else _joined(carriers.embedded(data, record))
     if target:
         _check_kind(called, kind, target)
         write_files([(target, made)], overwrite)

@@ -41,7 +41,7 @@ anonface strip photo.anon.jpg -o public.jpg""",
     "rekey": """\
 anonface rekey photo.anon.jpg --old-key-file my.key --new-key-file new.key
 anonface rekey photo.anon.jpg --new-key-file new.key -o shared.jpg
-anonface rekey - --old-key-file my.key --new-key-file new.key < photo.anon.jpg > shared.jpg""",
+anonface rekey - --old-key-file my.key --new-key-file b.key < a.jpg > b.jpg""",
     "compare": """\
 anonface compare photo.jpg -o sheet.png --key-file my.key
 anonface compare album -o all.png --key-file my.key --compare-with dbaf,hford""",

@@ -172,7 +172,7 @@ def test_annotations_of_photos_that_failed_stay_behind(anonface, key, kind):
     code, result, err = run(anonface, "anonymize", key, "data", "-r", "-o", "out", "--annotations", "data")
     lists = 2 if kind == "yolo" else 1  # train.txt names it too
     assert code == 3 and result["annotations"]["failed_or_skipped"] == lists
-    assert f"left out: {lists} failed or skipped" in err
+    assert f"entries left out ({lists} failed or skipped)" in err
     assert set(boxes_in("out")) == {"train/a", "val/a"}
     assert not any(re.search(r"\bb\.(anon|jpg)", file.read_text()) for file in Path("out").rglob("*.[jxt][smx][olt]*"))
 
