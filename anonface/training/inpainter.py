@@ -241,9 +241,9 @@ def _toned(shown: Tensor, photos: Tensor, masks: Tensor) -> Tensor:
 
 
 def _moved(mesh: Tensor, wanted: Tensor) -> Tensor:
-    """How far landmarks [B, 468, 2] are from those wanted; eyes and lips, which make the expression, count thrice."""
+    """How far landmarks [B, 468, 2] are from those wanted; eyes and lips, which make the expression, count six times."""
     off = (mesh - wanted).abs().mean((0, 2))
-    return off.mean() + 2 * off[[*EYES, *LIPS]].mean()
+    return off.mean() + 5 * off[[*EYES, *LIPS]].mean()
 
 
 def _hidden(parser: FaceParser, shown: Tensor, masks: Tensor) -> Tensor:
