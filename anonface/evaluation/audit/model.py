@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from anonface import weights
 from anonface.backends.flow_backend import FlowBackend
 from anonface.backends.generator import FINEST_HEAD, load_generator, load_mapping
+from anonface.backends.latent_editing import backend as latent_editing
 from anonface.backends.latent_editing.backend import LatentEditingBackend
 from anonface.crypto.keys import CONSISTENT_SALT, Key
 from anonface.evaluation.identity_ablation import without_identity
@@ -24,7 +25,9 @@ from anonface.faces.augmentation import shrink
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.identity_flow import FlowKey, SecureIdentityFlow
 from anonface.pipeline import Engine as NetworkEngine
-from anonface.watermark import nonce
+from anonface.watermark import cipher, nonce
+from anonface.watermark.face_watermark import RESIDUAL
+from anonface.watermark.payload import LEGIBLE, open_first_channel
 
 Pixels = NDArray[np.uint8]
 Code = NDArray[np.float64]
@@ -44,6 +47,8 @@ class Model:
         stranger: a photo and a number -> the photo with that stranger's face in place, all else as it was.
         mute: recovers without an identity code.
         nonce: a crop of an anonymized face -> the nonce in it, None where it is illegible.
+        said: a crop of an anonymized face -> the encrypted payload that it says [n], None where it is illegible.
+        payload: the same under a key that is known, decrypted.
         block: side of the blocks in which a key mixes codes.
     """
 
@@ -53,6 +58,8 @@ class Model:
     stranger: Callable[[Pixels, int], Pixels] | None = None
     mute: Engine | None = None
     nonce: Callable[[Pixels], bytes | None] | None = None
+    said: Callable[[Pixels], Code | None] | None = None
+    payload: Callable[[Pixels, Key], Code | None] | None = None
     block: int | None = None
 
 
@@ -67,7 +74,14 @@ def of(engine: NetworkEngine) -> Model:
     if not isinstance(backend, FlowBackend):
         encoder = IdentityEncoder()
         weights.load(encoder, "identity")
-        return Model(functools.partial(_encode, encoder.requires_grad_(False).eval().to(engine.device)), nonce=nonce_of)
+        plain = Model(
+            functools.partial(_encode, encoder.requires_grad_(False).eval().to(engine.device)), nonce=nonce_of
+        )
+        if not isinstance(backend, LatentEditingBackend):
+            return plain
+        reading = Reading(backend, latent_editing.RESIDUALS[1].name)
+        return replace(plain, said=reading.said, payload=reading.payload)
+    reading = Reading(backend, RESIDUAL.name)
     return Model(
         encode=functools.partial(_encode, backend.identity.encoder),
         meant=Meant(backend),
@@ -75,6 +89,8 @@ def of(engine: NetworkEngine) -> Model:
         stranger=Strangers(engine),
         mute=without_identity(engine),
         nonce=nonce_of,
+        said=reading.said,
+        payload=reading.payload,
         block=backend.identity.flow.params.mix,
     )
 
@@ -140,6 +156,23 @@ def _encode(encoder: IdentityEncoder, crop: Pixels) -> Code:
 @torch.inference_mode()
 def _lead(backend: FlowBackend, crop: Pixels, key: Key) -> Code:
     return _hidden_part(backend.recovered_code(_face(crop), key.face(CONSISTENT_SALT, backend.name, 0)))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What anybody, or a key's holder, reads of a finished face's second channel, whose message has that label."""
+
+    backend: FlowBackend | LatentEditingBackend
+    label: str
+
+    def said(self, crop: Pixels) -> Code | None:
+        second = self.backend.readings(_face(crop))[1]
+        return second.values.cpu().double().numpy() if second.error < LEGIBLE else None
+
+    def payload(self, crop: Pixels, key: Key) -> Code | None:
+        first, second, *_ = self.backend.readings(_face(crop))
+        own = open_first_channel(first, key.face(CONSISTENT_SALT, self.backend.name, 0)).key
+        return None if own is None or second.error > LEGIBLE else cipher.decrypt(second.values, own, self.label).numpy()
 
 
 @torch.inference_mode()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from anonface.evaluation.audit import candidates, files, key_guessing, learning, recognition, several_photos
+from anonface.evaluation.audit import candidates, files, key_guessing, keystream, learning, recognition, several_photos
 from anonface.evaluation.audit.finding import Attack, Finding
 from anonface.evaluation.audit.subject import Subject
 from anonface.evaluation.report import to_json as strict_json
@@ -29,7 +29,7 @@ ATTACKS: dict[str, Attack] = {
         key_guessing.OBSERVER,
         candidates.CANDIDATES,
         several_photos.KNOWN_PAIR,
-        several_photos.KEYSTREAM,
+        keystream.ATTACK,
         several_photos.LINKABILITY,
         learning.INVERSION,
         learning.PARROT,

@@ -1,4 +1,4 @@
-"""Several photos of one key: what one known original opens, whether a keystream repeats, and what ties outputs."""
+"""Several photos of one key: what one known original opens, and what ties outputs."""
 
 from __future__ import annotations
 
@@ -65,16 +65,6 @@ def _by_rotation(hidden: Floats, original: Floats, other: Floats) -> Floats:
     return other - (a + b) * ((a + b) @ other) / max(1e-9, 1 + float(a @ b)) + 2 * b * (a @ other)
 
 
-def _keystream(subject: Subject) -> list[Finding]:
-    """Payloads are encrypted under a key of the nonce, which anybody reads: under one key none may come twice."""
-    measure = "nonces of one key that came twice"
-    if subject.model.nonce is None:
-        return [counted(measure, 0, 0, "no nonce is written under these settings")]
-    crops = [seen.crop for seen in subject.hidden if seen and seen.crop is not None]
-    read = [nonce for nonce in map(subject.model.nonce, crops) if nonce]
-    return [counted(measure, len(read) - len(set(read)), len(read))]
-
-
 def _linkability(subject: Subject) -> list[Finding]:
     return [_one_key(subject), _one_person(subject), *_one_record(subject)]
 
@@ -129,13 +119,6 @@ KNOWN_PAIR = Attack(
     "the same person elsewhere, who is the same other person under one salt by design",
     published="none",
     run=_known_pair,
-)
-KEYSTREAM = Attack(
-    "keystream",
-    shows="one keystream encrypts the payloads of two photos, so that some open others",
-    silent="other weaknesses of the encryption of payloads",
-    published="none",
-    run=_keystream,
 )
 LINKABILITY = Attack(
     "linkability",
