@@ -241,7 +241,7 @@ def _toned(shown: Tensor, photos: Tensor, masks: Tensor) -> Tensor:
 
 
 def _moved(mesh: Tensor, wanted: Tensor) -> Tensor:
-    """How far landmarks [B, 468, 2] are from those wanted; eyes and lips, which make the expression, count six times."""
+    """How far landmarks [B, 468, 2] are from those wanted; eyes and lips make the expression and count six times."""
     off = (mesh - wanted).abs().mean((0, 2))
     return off.mean() + 5 * off[[*EYES, *LIPS]].mean()
 
