@@ -545,11 +545,8 @@ def write_files(files: Sequence[tuple[Path, Content]], overwrite: bool) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"the folder {file.parent} cannot be made: {reason(error)}", remedy(error)) from error
-    record = files[0][1]
-    if len(files) > 1 and isinstance(record, bytes) and carriers.kind(record) == "sidecar":
-        write_together(files, overwrite, bound=True)
-    else:
-        write_together(files, overwrite)
+    first = files[0][1] if len(files) > 1 else None
+    write_together(files, overwrite, bound=isinstance(first, bytes) and carriers.kind(first) == "sidecar")
 
 
 def result_mark(file: Path) -> str:

@@ -23,17 +23,17 @@ Content = bytes | Sequence[bytes | memoryview]
 """The content of a file, whole or in pieces."""
 
 
-def read_file(path: PathLike, most: int = MAX_FILE_BYTES) -> bytes:
+def read_file(path: PathLike, most: int | None = None) -> bytes:
     """A file's bytes, read once.
 
     Args:
-        most: bytes that it may have.
+        most: bytes that it may have; MAX_FILE_BYTES where none is given.
 
     Raises:
         ImageError: it cannot be read, or changed meanwhile.
         LimitError: it has more.
     """
-    name = os.fsdecode(path)
+    name, most = os.fsdecode(path), MAX_FILE_BYTES if most is None else most
     try:
         with Path(name).open("rb") as file:
             before = os.fstat(file.fileno())
@@ -49,8 +49,8 @@ def read_file(path: PathLike, most: int = MAX_FILE_BYTES) -> bytes:
     return data
 
 
-def check_size(data: bytes, label: str, most: int = MAX_FILE_BYTES) -> None:
-    """Refuse a file of more bytes than ``most``.
+def check_size(data: bytes, label: str, most: int | None = None) -> None:
+    """Refuse a file of more bytes than ``most``, or MAX_FILE_BYTES.
 
     Args:
         label: the file's name, for messages.
@@ -58,6 +58,7 @@ def check_size(data: bytes, label: str, most: int = MAX_FILE_BYTES) -> None:
     Raises:
         LimitError: it has more.
     """
+    most = MAX_FILE_BYTES if most is None else most
     if len(data) > most:
         raise LimitError(f"{label} has more than {most >> 20} MiB", "scale it down first")
 

@@ -50,7 +50,7 @@ def flow(backend: FlowBackend) -> Case:
         # without sex, age and tone, which no key touches
         return cosine(*(backend.identity.embed(face)[:, backend.identity.flow.params.kept :] for face in (a, b)))
 
-    return Case(backend, faces, alike, unlike=0.42, gained=0.2)
+    return Case(backend, faces, alike, unlike=0.55, gained=0.2)
 
 
 def diffusion(transform: str) -> Case:

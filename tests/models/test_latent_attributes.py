@@ -19,6 +19,7 @@ from anonface.training.latent_attributes import (
     recognition_gradients,
     worn_shares,
 )
+from anonface.training.recognizer import load_recognizer
 
 # Gradients of recognizers: large along the first coordinate of a style, smaller along two others, tiny elsewhere.
 GRADIENTS = torch.randn(400, 512, generator=torch.Generator().manual_seed(5)) * 0.01
@@ -122,7 +123,7 @@ def test_both_recognizers_have_equal_weight():
     z = torch.randn(2, 512, generator=torch.Generator().manual_seed(8))
     with torch.no_grad():
         styles = load_mapping()(z)
-    gradients = recognition_gradients(styles, load_generator(), load_analysis_networks())
+    gradients = recognition_gradients(styles, load_generator(), load_analysis_networks(), load_recognizer())
     assert gradients.shape == (2 * DIRECTIONS * 2, 512)
     encoder, recognizer = gradients.split(2 * DIRECTIONS)
     assert float(encoder.norm()) == pytest.approx(1, abs=1e-4) == float(recognizer.norm())
