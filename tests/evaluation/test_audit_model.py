@@ -46,12 +46,10 @@ def test_a_code_says_nothing_of_what_is_kept_on_purpose(engine, means, photo):
 
 def test_a_key_leads_a_code_there_and_back_as_the_backend_does(engine, means, photo, monkeypatch):
     crop, key = crop_of(engine, photo), Key(bytes(32))
-    rendered, renderer = [], engine.backend.renderer
-    for name in ("redraw", "wrong_key_face"):
-        draw = getattr(renderer, name)
-        monkeypatch.setattr(
-            renderer, name, lambda done, code, *rest, draw=draw: [rendered.append(code), draw(done, code, *rest)][1]
-        )
+    rendered, redraw = [], engine.backend.renderer.redraw
+    monkeypatch.setattr(
+        engine.backend.renderer, "redraw", lambda at, code, *rest: [rendered.append(code), redraw(at, code, *rest)][1]
+    )
     face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1
     engine.backend.recover(face, torch.ones(1, 1, 256, 256), [key.face(CONSISTENT_SALT, "inpaint", 0)])
     meant = rendered[0][0, KEPT:].double().numpy()
@@ -78,9 +76,15 @@ def test_strangers_differ_in_the_face_alone(engine, means, photo, monkeypatch):
     assert np.linalg.norm(codes[0] - codes[1]) > 0.7 and np.linalg.norm(codes[1] - codes[2]) > 0.7
 
 
+def test_the_nonce_is_read_without_a_key(engine, means, photo, monkeypatch):
+    monkeypatch.setattr("anonface.pipeline.fresh_nonce", lambda: bytes(range(8)))
+    made = engine.anonymize(photo, Key(bytes(32)), consistent=True)
+    assert means.nonce(crop_of(engine, made.pixels)) == bytes(range(8))
+
+
 def test_other_backends_leave_attackers_the_encoder(engine, photo, monkeypatch, means):
     crop = crop_of(engine, photo)
     monkeypatch.setattr(engine, "backend", object())
     found = models.of(engine)
-    assert found.quick is engine and found.lead is found.meant is found.stranger is found.mute is found.block is None
+    assert found.lead is found.meant is found.stranger is found.mute is found.block is found.nonce is None
     assert found.encode(crop) == pytest.approx(means.encode(crop))
