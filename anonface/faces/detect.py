@@ -168,7 +168,10 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
         for face in _merge(turned, lambda a, b: iou(a, b) >= SAME_BOX)
         if all(iou(face, other) < SAME_BOX for other in sure)
     ]
-    sure += _confirmed(rgb, further, look, TURNED)
+    if further:  # a closer look would see a small face in the middle of a turned one, and nothing else
+        painted = rgb.copy()
+        _paint_over(painted, sure)
+        sure += _confirmed(painted, further, look, TURNED)
     sure += [*_behind_lines(rgb, sure, look), *_squeezed(rgb, sure, look), *_in_edges(rgb, sure, look)]
     kept: list[Face] = []
     for face in _merge(sure, same_face):
@@ -253,18 +256,23 @@ def _behind_faces(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[
         grown = (AROUND_KNOWN - 1) / 2
         box = (x - grown * w, y - grown * h, AROUND_KNOWN * w, AROUND_KNOWN * h)
         region, corner, scale = _surroundings(rgb, box)
-        for other in known:
-            x, y, w, h = other.box
-            middle, half = (np.array([x + w / 2, y + h / 2]) - corner) * scale, PAINTED / 2 * scale * np.array([w, h])
-            if (abs(middle) < 4 * len(region)).all():
-                at, axes = (np.rint(values).astype(int).tolist() for values in (middle, half))
-                cv2.ellipse(region, at, axes, 0, 0, 360, (0, 0, 0), -1)
+        _paint_over(region, known, corner, scale)
         for seen in look(region):
             each = _placed(seen, corner * scale, 1 / scale)
             behind = each.score >= LIKELY and any(share_of_smaller(each, other) >= BEHIND for other in known)
             if behind and all(iou(each, other) < SAME_BOX for other in [*known, *faces]):
                 faces.append(each)
     return faces
+
+
+def _paint_over(picture: Pixels, faces: list[Face], corner: Points | float = 0.0, scale: float = 1.0) -> None:
+    """Paint faces over in a picture of a photo, whose coordinates = (the photo's - corner) * scale."""
+    for face in faces:
+        x, y, w, h = face.box
+        middle, half = (np.array([x + w / 2, y + h / 2]) - corner) * scale, PAINTED / 2 * scale * np.array([w, h])
+        if (middle + half > 0).all() and (middle - half < picture.shape[1::-1]).all():
+            at, axes = (np.rint(values).astype(int).tolist() for values in (middle, half))
+            cv2.ellipse(picture, at, axes, 0, 0, 360, (0, 0, 0), -1)
 
 
 def _beside(face: Face, other: Face) -> bool:
