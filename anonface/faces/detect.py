@@ -168,10 +168,10 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
         for face in _merge(turned, lambda a, b: iou(a, b) >= SAME_BOX)
         if all(iou(face, other) < SAME_BOX for other in sure)
     ]
-    if further:  # a closer look would see a small face in the middle of a turned one, and nothing else
+    if further:  # a closer look may see a small known face in the middle of a turned one, and nothing else
         painted = rgb.copy()
         _paint_over(painted, sure)
-        sure += _confirmed(painted, further, look, TURNED)
+        sure += [face for picture in (rgb, painted) for face in _confirmed(picture, further, look, TURNED)]
     sure += [*_behind_lines(rgb, sure, look), *_squeezed(rgb, sure, look), *_in_edges(rgb, sure, look)]
     kept: list[Face] = []
     for face in _merge(sure, same_face):
