@@ -16,6 +16,7 @@ from anonface.evaluation.attribute_classifiers import AttributeClassifier, FaceR
 from anonface.evaluation.embedders import Embedder, available
 from anonface.evaluation.perception import Lpips
 from anonface.evaluation.recognizers import Detection, Dlib, Look, Mtcnn, choose
+from anonface.evaluation.set_distances import MobileNet
 from anonface.evaluation.utility import Expression, Gaze
 from anonface.faces import align, parse
 from anonface.faces.detect import Face, build_detector
@@ -90,7 +91,9 @@ class Original:
 
 
 class Judges:
-    """Recognizers, detectors, attribute classifiers and LPIPS, loaded once; those without weights are left out.
+    """Recognizers, detectors, attribute classifiers, LPIPS and features for FID, loaded once.
+
+    Those without weights are left out.
 
     Args:
         recognizer: dlib's by default.
@@ -103,6 +106,7 @@ class Judges:
     gaze: Gaze | None = None
     expression: Expression | None = None
     lpips: Lpips | None = None
+    features: MobileNet | None = None
     embedders: Sequence[Embedder] = ()
 
     def __init__(self, recognizer: Dlib | None = None, embedders: Sequence[str] = ()) -> None:
@@ -110,6 +114,7 @@ class Judges:
         self.absent: list[str] = []
         self.classifiers: list[AttributeClassifier] = list(filter(None, map(self._loaded, (FaceRes, Gear))))
         self.gaze, self.expression, self.lpips = map(self._loaded, (Gaze, Expression, Lpips))
+        self.features = self._loaded(MobileNet)
         self.embedders, missing = available(embedders)
         self.absent += missing
         self._yunet = build_detector("yunet")
@@ -117,7 +122,7 @@ class Judges:
 
     def names(self) -> list[str]:
         """Names of all judges that measurements depend on."""
-        judges = (self.recognizer, *self.classifiers, self.gaze, self.expression, self.lpips)
+        judges = (self.recognizer, *self.classifiers, self.gaze, self.expression, self.lpips, self.features)
         return [judge.name for judge in judges if judge]
 
     def original(self, file: Path, identity: str) -> Original:

@@ -35,12 +35,14 @@ class Measured:
         samples: (key number, value) by name of the measurement; NaN where there was no face to measure.
         refused: how often the engine found no face.
         hidden: the recognizer's embedding [d] of the face anonymized under the first key; never written anywhere.
+        features: features [d] of the face, for FID and KID, by name of the result; never written anywhere.
     """
 
     file: str
     samples: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     refused: int = 0
     hidden: NDArray[np.float64] | None = None
+    features: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
 
     def add(self, name: str, key: int, value: float) -> None:
         self.samples.setdefault(name, []).append((key, float(value)))

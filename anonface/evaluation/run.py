@@ -133,7 +133,7 @@ def _report(
     people = {original.file.name: original.identity for original in photos.judged}
     summary = Summary(samples, people, judges, photos.gallery)
     detectors = photos.chosen[0].found
-    figures = summary.figures(detectors)
+    figures = [*summary.figures(detectors), *summary.set_distances(new)]
     for detector in detectors:
         found = [original.found[detector] is not None for original in photos.chosen]
         share = metrics.clustered_mean(found, [original.identity for original in photos.chosen])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,9 @@ from anonface.evaluation import measurements as names
 from anonface.evaluation import metrics
 from anonface.evaluation.degradations import DEGRADATIONS
 from anonface.evaluation.judges import Judges, Original
+from anonface.evaluation.measurements import Measured
 from anonface.evaluation.report import Figure, Rate, Recognition, RecognitionRow, Samples, Threshold
+from anonface.evaluation.set_distances import LEAST, frechet, kernel
 
 Floats = NDArray[np.float64]
 
@@ -96,6 +99,20 @@ class Summary:
             )
             for name, better, unit in rows
             if name in self.samples
+        ]
+
+    def set_distances(self, photos: Sequence[Measured]) -> list[Figure]:
+        """FID and KID of each result's faces from the original ones; none for fewer than LEAST faces."""
+        sets = {
+            name: [x for photo in photos for x in photo.features.get(name, ())]
+            for name in ("original", names.ANONYMIZED, names.RANDOM, names.RIGHT)
+        }
+        real, features = sets.pop("original"), self.judges.features
+        return [
+            Figure(f"{name}: {title} ({features.name})", "lower", "", replace(metrics.fixed(value), n=len(made)))
+            for name, made in sets.items()
+            if features and min(len(real), len(made)) >= LEAST
+            for title, value in (("FID", frechet(real, made)), ("KID x 1000", 1000 * kernel(real, made)))
         ]
 
     def between_people(self, anonymized: Mapping[str, Floats]) -> list[Rate]:

@@ -136,6 +136,8 @@ class _Trial:
         self.measured = Measured(self.name)
         self.area = judges.area(original.aligned) if original.aligned else None
         self.similarity = Similarity(judges, original, gallery, self.measured)
+        if judges.features and original.aligned:
+            self.measured.features["original"] = [judges.features(original.aligned.crop)]
 
     def under_key(self, number: int, show: Show | None) -> Embeddings:
         """Anonymize under one right key and recover in every way; returns the embeddings of the anonymized face."""
@@ -234,7 +236,7 @@ class _Trial:
             self.measured.add(name, number, value)
 
     def measure_pixels(self, name: str, pixels: Pixels | None, number: int) -> None:
-        """PSNR, SSIM and LPIPS to the original, over the face's aligned crop at the same place."""
+        """PSNR, SSIM and LPIPS to the original, over the face's aligned crop at the same place, and its features."""
         aligned = self.original.aligned
         if aligned is None or self.area is None:
             return
@@ -245,6 +247,8 @@ class _Trial:
         if self.judges.lpips:
             value = np.nan if crop is None else self.judges.lpips(aligned.crop, crop)
             self.measured.add(names.lpips(name), number, value)
+        if self.judges.features and crop is not None:
+            self.measured.features.setdefault(name, []).append(self.judges.features(crop))
         if name == names.ANONYMIZED:
             self.measured.add(names.TONE, number, np.nan if crop is None else tone(aligned.crop, crop, self.area))
 

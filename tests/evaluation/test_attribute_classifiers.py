@@ -7,6 +7,7 @@ from anonface.errors import WeightsError
 from anonface.evaluation import attribute_classifiers
 from anonface.evaluation.attribute_classifiers import FaceRes, Gear
 from anonface.evaluation.judges import CROP, Judges
+from anonface.evaluation.set_distances import MobileNet
 
 FACE = np.array([175.0, 65, 95, 130])
 
@@ -50,6 +51,8 @@ def test_without_weights_a_classifier_is_left_out(monkeypatch):
         raise WeightsError(f"{name} is missing")
 
     monkeypatch.setattr(attribute_classifiers.weights, "graph", graph)
+    monkeypatch.setattr(attribute_classifiers.weights, "tensors", graph)
     judges = Judges(recognizer=object())
     assert judges.classifiers == [] and judges.gaze is None and judges.expression is None
-    assert judges.absent == ["faceres", "gear", "iris-landmarks", "emotion", "LPIPS, AlexNet"] and judges.lpips is None
+    assert judges.absent[:4] == ["faceres", "gear", "iris-landmarks", "emotion"]
+    assert judges.absent[4:] == ["LPIPS, AlexNet", MobileNet.name] and judges.lpips is None and judges.features is None
