@@ -42,7 +42,7 @@ def train(
     regression      census (latent attribute regression)
     diffusion       autoencoder, diffusion, sharpener
     dbaf and hford  reader, inversion, dbaf, hford
-    inpainter       portraits, inpainter, inpainter-fine
+    inpainter       portraits, code-landmarks, inpainter, inpainter-fine
     """
     from anonface.backends.device import choose_device
     from anonface.training.run import Request, train_command

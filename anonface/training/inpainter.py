@@ -3,7 +3,8 @@
 Photos teach it to put back what was taken out, under their own identity codes. Every second row is given the code of
 another person of like sex and age: two recognizers of different architecture, landmarks, the face parser and the
 discriminator judge what is drawn there. It is to look like that person, and no more like the one in the photo than a
-stranger would. Real photos and drawn ones serve alike.
+stranger would. Its code is changed to tell of the photo's pose and expression, as in use. Real photos and drawn ones
+serve alike.
 
 The generator's layers stay as they are; what modulates them and adds to their features is learned.
 """
@@ -25,6 +26,7 @@ from anonface.faces.blend import composite
 from anonface.faces.colour_transfer import match_contrast
 from anonface.faces.surroundings import CELLS, coarse_colours, draw_in_square, inpainter_inputs
 from anonface.models.attribute_encoder import MobileNetV2Features
+from anonface.models.code_landmarks import CodeLandmarks
 from anonface.models.discriminator import FeatureDiscriminator
 from anonface.models.face_parser import FaceParser, face_odds
 from anonface.models.identity import IdentityEncoder
@@ -79,6 +81,7 @@ class InpainterTeachers:
     landmarks: LandmarkNetwork
     features: MobileNetV2Features
     parser: FaceParser
+    code_landmarks: CodeLandmarks
 
 
 class InpainterObjective(Objective):
@@ -126,6 +129,7 @@ class InpainterObjective(Objective):
         own[::SWAPPED] = False
         photos, masks, mesh = self._augmented(index, rng)
         codes, known = (told[other].to(self.device).float() for told in (self.rows.codes, self.rows.known))
+        codes = torch.where(own[:, None].to(codes.device), codes, t.code_landmarks(codes, mesh))
         inputs = inpainter_inputs(photos, masks, mesh)
         style, offsets = self.inpainter.styles(self.inpainter.told(inputs, mesh, codes))
         drawn = self.inpainter.draw(inputs, style[:, None] + offsets)
@@ -210,7 +214,7 @@ class InpainterObjective(Objective):
         photos, masks = sized(self.rows, show, self.side, self.device)
         codes, mesh = self.rows.codes[show].to(self.device).float(), mesh_in_crop(self.teachers.landmarks, photos)
         inputs = inpainter_inputs(photos, masks, mesh)
-        people = [codes, codes.roll(1, 0), codes.roll(5, 0)]
+        people = [codes, *(self.teachers.code_landmarks(codes.roll(by, 0), mesh) for by in (1, 5))]
         drawn = [composite(photos, draw_in_square(self.average, photos, masks, mesh, code), masks) for code in people]
         return tile([photos, inputs[:, :3] + inputs[:, 4:].amax(1, keepdim=True), *drawn])
 
@@ -252,6 +256,21 @@ def _hidden(parser: FaceParser, shown: Tensor, masks: Tensor) -> Tensor:
     logits = parser(F.interpolate(shown, (side, side), mode="bilinear") if shown.shape[-1] != side else shown)
     inside = F.adaptive_avg_pool2d(masks, side // 2)
     return _within(F.softplus(-face_odds(logits))[:, None], inside)
+
+
+@torch.no_grad()
+def fit_code_landmarks(rows: Portraits, landmarks: LandmarkNetwork) -> tuple[CodeLandmarks, float]:
+    """The regression between codes and landmarks of the rows that training learns from.
+
+    Returns it with the share of the components' variance that it explains of the other rows.
+    """
+    every = torch.arange(len(rows)).split(32)
+    mesh = torch.cat([mesh_in_crop(landmarks, sized(rows, part, VIEWS[256], "cpu")[0]) for part in every])
+    codes, regression = rows.codes.float(), CodeLandmarks()
+    regression.fit(codes[KEPT_OUT:], mesh[KEPT_OUT:])
+    shapes = regression.shapes(mesh[:KEPT_OUT])
+    off = (regression.told(codes[:KEPT_OUT]) - shapes).square().mean()
+    return regression, 1 - float(off / shapes.var(0).mean())
 
 
 @torch.no_grad()

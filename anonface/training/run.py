@@ -29,6 +29,7 @@ from anonface.errors import UsageError, WeightsError
 from anonface.faces.analysis import load_analysis_networks
 from anonface.models.attribute_classifiers import SexAgeClassifier
 from anonface.models.attribute_encoder import AttributeEncoder, IdentityCompensation, LatentMapper, MobileNetV2Features
+from anonface.models.code_landmarks import CodeLandmarks
 from anonface.models.discriminator import Discriminator, FeatureDiscriminator
 from anonface.models.face_parser import FaceParser
 from anonface.models.graph import Graph
@@ -51,6 +52,7 @@ from anonface.training.inpainter import (
     TAPS,
     InpainterObjective,
     InpainterTeachers,
+    fit_code_landmarks,
     start_inpainter,
 )
 from anonface.training.latent_attributes import (
@@ -79,11 +81,11 @@ from anonface.training.latent_reader import (
 from anonface.training.loop import LoopSettings, Objective, Then, train
 from anonface.training.masks import load_masks
 from anonface.training.parser import ParserObjective
-from anonface.training.portraits import SHARD, PortraitNetworks, draw_shard, load_shards, photo_files
+from anonface.training.portraits import SHARD, PortraitNetworks, Portraits, draw_shard, load_shards, photo_files
 from anonface.training.recognizer import load_recognizer
 from anonface.training.sharpener import DetailPool, SharpenerObjective
 
-CENSUS, FINE, PORTRAITS = "census", "inpainter-fine", "portraits"
+CENSUS, FINE, PORTRAITS, CODE_LANDMARKS = "census", "inpainter-fine", "portraits", "code-landmarks"
 
 
 @dataclass(frozen=True)
@@ -245,17 +247,31 @@ def _draw_portraits(request: Request, progress: Progress) -> dict[str, float]:
     return {"rows": float(shards * SHARD)}
 
 
+def _fit_code_landmarks(request: Request, progress: Progress) -> dict[str, float]:
+    """Fit the regression to the run's portraits and save it; returns the explained variance of held-out faces."""
+    regression, explained = fit_code_landmarks(_portraits(request), _landmark_network())
+    _save_fitted(regression, request, CODE_LANDMARKS)
+    return {"R²": explained}
+
+
+def _portraits(request: Request) -> Portraits:
+    folder = request.folder / PORTRAITS
+    if len(list(folder.glob("*.safetensors"))) < 2:
+        raise WeightsError(f"{folder} has no training data", f"run `anonface train {PORTRAITS}` there first")
+    return load_shards(folder, {})
+
+
 def _inpainter(
     request: Request, progress: Progress, name: str = "inpainter", rate: float = 4e-4
 ) -> tuple[Objective, LoopSettings]:
     batch, steps = _pace(name, request.device)
-    shards = request.folder / PORTRAITS
-    if len(list(shards.glob("*.safetensors"))) < 2:
-        raise WeightsError(f"{shards} has no training data", f"run `anonface train {PORTRAITS}` there first")
+    rows = _portraits(request)
     recognizer, landmarks, features, parser = load_recognizer(), _landmark_network(), _features(), FaceParser()
     features.taps = TAPS
-    weights.load(parser, "face-parser")
-    teachers = InpainterTeachers(_encoder(), recognizer, landmarks, features, parser.eval())
+    code_landmarks = CodeLandmarks()
+    for module, file in ((parser, "face-parser"), (code_landmarks, CODE_LANDMARKS)):
+        weights.load(module, file)
+    teachers = InpainterTeachers(_encoder(), recognizer, landmarks, features, parser.eval(), code_landmarks)
     for module in vars(teachers).values():
         module.requires_grad_(False)
     inpainter, judge = Inpainter(LARGE if name == FINE else None), FeatureDiscriminator(FEATURE_WIDTHS, FEATURE_SPREADS)
@@ -263,12 +279,12 @@ def _inpainter(
         if name == FINE:
             _start_fine(request, inpainter, judge)
         else:
-            start_inpainter(inpainter, load_shards(shards, {}), landmarks, PortraitNetworks.load())
+            start_inpainter(inpainter, rows, landmarks, PortraitNetworks.load())
     for parameter in inpainter.drawing():
         parameter.requires_grad_(False)
     for module in (inpainter, judge, *vars(teachers).values()):
         module.to(request.device)
-    objective = InpainterObjective(inpainter, judge, teachers, shards, batch, device=request.device)
+    objective = InpainterObjective(inpainter, judge, teachers, request.folder / PORTRAITS, batch, device=request.device)
     return objective, replace(request.settings(name, steps, rate), betas=(0.5, 0.99))
 
 
@@ -477,6 +493,10 @@ PACES = {
     "inpainter-fine": ((8, 75_000), (32, 60_000)),
 }
 ON_ONE_THREAD = {"flow"}  # so that files do not depend on the number of threads
-FITTED = {CENSUS: _fit_latent_attributes, PORTRAITS: _draw_portraits}  # without steps
+FITTED = {
+    CENSUS: _fit_latent_attributes,
+    PORTRAITS: _draw_portraits,
+    CODE_LANDMARKS: _fit_code_landmarks,
+}  # without steps
 READER_STEPS = {"inversion": 1_200, "dbaf": 600, "hford": 600}  # first steps, with losses through the reader
 RETENTION_STEPS = {"dbaf": 1_200, "hford": 1_200}  # the step at which training of the maps alone ends

@@ -9,6 +9,7 @@ from anonface import weights
 from anonface.errors import WeightsError
 from anonface.faces.analysis import mesh_in_crop
 from anonface.faces.surroundings import draw_in_square
+from anonface.models.code_landmarks import CodeLandmarks
 from anonface.models.discriminator import FeatureDiscriminator
 from anonface.models.face_parser import FaceParser
 from anonface.models.inpainter import LARGE, Inpainter
@@ -83,8 +84,11 @@ def teachers(networks):
     features.taps = TAPS
     analysis = networks.analysis
     parser = FaceParser()
-    weights.load(parser, "face-parser")
-    return InpainterTeachers(analysis.encoder, networks.recognizer, analysis.landmarks, features, parser.eval())
+    code_landmarks = CodeLandmarks()
+    for module, name in ((parser, "face-parser"), (code_landmarks, "code-landmarks")):
+        weights.load(module, name)
+    frozen = analysis.encoder, networks.recognizer, analysis.landmarks, features, parser.eval(), code_landmarks
+    return InpainterTeachers(*frozen)
 
 
 def test_training_starts_with_faces_of_the_generator_in_the_right_places(shards, networks, teachers):

@@ -24,7 +24,7 @@ from anonface.models.inpainter import DRAWING, Inpainter, params_of
 from anonface.watermark.face_watermark import CodeWatermark
 
 FILE, NETWORK = "inpainter.safetensors", "inpainter"
-FILES = (*GENERATOR_FILES, "identity", *IDENTITY_FILES, "landmarks")
+FILES = (*GENERATOR_FILES, "identity", *IDENTITY_FILES, "landmarks", "code-landmarks")
 
 
 class Inpaint(FlowBackend):

@@ -23,6 +23,7 @@ from anonface.faces.analysis import FaceAnalysis, load_analysis_networks, mesh_i
 from anonface.faces.augmentation import shrink
 from anonface.faces.colour_transfer import match_contrast, match_tones
 from anonface.faces.surroundings import inpainter_inputs
+from anonface.models.code_landmarks import CodeLandmarks
 from anonface.models.identity import KEPT
 from anonface.models.inpainter import Inpainter
 from anonface.models.latent_attributes import LatentAttributes
@@ -49,8 +50,10 @@ class InpaintingRenderer:
         self.device, self.inpainter, self.mapping = torch.device(device), inpainter, mapping
         self.analysis, self.generator = load_analysis_networks(self.device), load_generator(self.device)
         self.targeting, self.regressor = TARGET, LatentAttributes()
-        weights.load(self.regressor, "census")
-        self.regressor.requires_grad_(False).eval().to(self.device)
+        self.code_landmarks = CodeLandmarks()
+        for network, name in ((self.regressor, "census"), (self.code_landmarks, "code-landmarks")):
+            weights.load(network, name)
+            network.requires_grad_(False).eval().to(self.device)
 
     def under(self, free: str) -> InpaintingRenderer:
         """The same networks where keys may change these of CONDITIONS, comma-separated."""
@@ -75,14 +78,15 @@ class InpaintingRenderer:
     def target(self, hidden: Tensor, face: Tensor) -> Tensor:
         """The code [1, d] of a drawn person of the photo's apparent sex, age and skin tone, whom a hidden code names.
 
-        Its kept coordinates are the hidden code's.
+        Its kept coordinates are the hidden code's, and it tells of the photo's pose and expression.
         """
         analysis = FaceAnalysis(shrink(face, LOOKED_AT), self.analysis)
         style = likeliest_styles(hidden, analysis, self.regressor, self.mapping, self.targeting)
         person = self.generator.synthesize(style[:, None].expand(-1, MobileStyleGAN.TIED, -1), LOOKED_AT)
         code, kept = self.analysis.encoder(person), hidden[:, :KEPT].to(person)
         rest = (1 - kept.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
-        return torch.cat([kept, rest * F.normalize(code[:, KEPT:], dim=1)], 1)
+        code = torch.cat([kept, rest * F.normalize(code[:, KEPT:], dim=1)], 1)
+        return self.code_landmarks(code, analysis.mesh)
 
     @torch.inference_mode()
     def _drawn(self, face: Tensor, mask: Tensor, code: Tensor) -> Tensor:
