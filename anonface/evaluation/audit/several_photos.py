@@ -66,7 +66,7 @@ def _by_rotation(hidden: Floats, original: Floats, other: Floats) -> Floats:
 
 
 def _linkability(subject: Subject) -> list[Finding]:
-    return [_one_key(subject), _one_person(subject), *_one_record(subject)]
+    return [_one_key(subject), _one_group(subject), _one_person(subject), *_one_record(subject)]
 
 
 def _one_key(subject: Subject) -> Finding:
@@ -79,6 +79,49 @@ def _one_key(subject: Subject) -> Finding:
         return [standing(like(mine, subject.hidden[j]), apart) for j in others]
 
     return _told("two people's outputs tied by one key", subject, shares)
+
+
+def _one_group(subject: Subject) -> Finding:
+    """Outputs told to be of one of two keys by groups of them: the means of the same other people under either key.
+
+    What ties two photos faintly adds up in a mean of many.
+    """
+    scores = {}
+    for name, numbers in (("recognizer", _look), ("identity encoder", _code), ("payload", _said)):
+        groups = [
+            [numbers(subject, seen) for seen in seen_all] for seen_all in (subject.hidden, subject.hidden_otherwise)
+        ]
+        scores[name] = [_nearer_to_its_own(groups, subject.people, number) for number in range(len(subject.targets))]
+    return told_apart("key of an output told by groups of two keys", scores, subject.people, folded=True, spread=0.5)
+
+
+def _nearer_to_its_own(groups: Sequence[Sequence[Floats | None]], people: Sequence[str], number: int) -> float:
+    """Of a photo under both keys, the share that lies nearer to the mean of its own key's photos; NaN where unknown."""
+    others = [
+        j
+        for j, person in enumerate(people)
+        if person != people[number] and all(group[j] is not None for group in groups)
+    ]
+    own = [group[number] for group in groups]
+    if len(others) < 2 or any(numbers is None for numbers in own):
+        return np.nan
+    first, second = (np.mean([group[j] for j in others], axis=0) for group in groups)  # type: ignore[misc]
+    towards = first / np.linalg.norm(first) - second / np.linalg.norm(second)
+    return standing(float(own[0] @ towards), [float(own[1] @ towards)])  # type: ignore[operator, union-attr]
+
+
+def _look(subject: Subject, seen: Seen | None) -> Floats | None:
+    return np.asarray(seen.look.embedding, np.float64) if seen and seen.look else None
+
+
+def _code(subject: Subject, seen: Seen | None) -> Floats | None:
+    return seen.code if seen else None
+
+
+def _said(subject: Subject, seen: Seen | None) -> Floats | None:
+    """A payload as it is said, on the circle."""
+    said = subject.model.said(seen.crop) if subject.model.said and seen and seen.crop is not None else None
+    return None if said is None else np.concatenate([np.cos(np.pi * said), np.sin(np.pi * said)])
 
 
 def _one_person(subject: Subject) -> Finding:
