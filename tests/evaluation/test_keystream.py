@@ -69,7 +69,7 @@ def test_it_opens_payloads_of_version_5_and_nothing_of_todays(known):
 
 def subject(said: np.ndarray, originals: np.ndarray) -> SimpleNamespace:
     crops = [np.full(1, number) for number in range(PHOTOS)]
-    seen = [SimpleNamespace(crop=crop) for crop in crops]
+    seen = [SimpleNamespace(written=crop) for crop in crops]
     model = SimpleNamespace(
         nonce=None,
         said=lambda crop: said[int(crop[0])],
@@ -88,6 +88,15 @@ def test_the_audit_says_which_of_them_is_broken():
         assert [finding.passed for finding in findings] == [held] * 4
         assert all(finding.value.value > 0.95 for finding in findings) is not held
         assert all(abs(finding.value.value - CHANCE) < 0.25 for finding in findings) is held
+
+
+def test_payloads_of_another_length_are_left_out():
+    shapes, originals = payloads()
+    attacked = subject(said_as_in_version_5(shapes, face_key(1)), originals)
+    whole = attacked.model.said
+    attacked.model.said = lambda crop: whole(crop)[: -10 if int(crop[0]) % 5 == 0 else None]
+    _, *findings = keystream.ATTACK.run(attacked)
+    assert [finding.value.n for finding in findings] == [18, 16, 15, 13] and not any(f.passed for f in findings)
 
 
 def test_where_nothing_is_said_nothing_is_told():

@@ -124,8 +124,8 @@ def _nonces(subject: Subject) -> Finding:
     """Payloads are encrypted under a key of the nonce, which anybody reads: under one key none may come twice."""
     if subject.model.nonce is None:
         return counted(REPEATED, 0, 0, "no nonce is written under these settings")
-    crops = [seen.crop for seen in subject.hidden if seen and seen.crop is not None]
-    read = [nonce for nonce in map(subject.model.nonce, crops) if nonce]
+    squares = [seen.written for seen in subject.hidden if seen and seen.written is not None]
+    read = [nonce for nonce in map(subject.model.nonce, squares) if nonce]
     return counted(REPEATED, len(read) - len(set(read)), len(read))
 
 
@@ -138,16 +138,21 @@ def _payloads(subject: Subject) -> list[Finding]:
         ]
     said, own, people = [], [], []
     for hidden, other, person in zip(subject.hidden, subject.hidden_otherwise, subject.people, strict=True):
-        crops = [seen.crop if seen else None for seen in (hidden, other)]
-        if crops[0] is None or crops[1] is None:
+        squares = [seen.written if seen else None for seen in (hidden, other)]
+        if squares[0] is None or squares[1] is None:
             continue
-        heard, payload = subject.model.said(crops[0]), subject.model.payload(crops[1], subject.drawn_key("other"))
+        heard, payload = subject.model.said(squares[0]), subject.model.payload(squares[1], subject.drawn_key("other"))
         if heard is not None and payload is not None:
             said.append(heard)
             own.append(payload)
             people.append(person)
+    # a larger face says more, and one keystream ties messages of one length alone
+    lengths = [len(payload) if len(payload) == len(heard) else 0 for payload, heard in zip(own, said, strict=True)]
+    usual = max(filter(None, lengths), key=lengths.count, default=0)
+    alike = [number for number, length in enumerate(lengths) if length == usual]
+    said, own, people = ([those[number] for number in alike] for those in (said, own, people))
     if len(said) < 2 + max(KNOWN):
-        return [told_apart(measures[0], {}, subject.people, detail=f"{len(said)} payloads legible, too few")]
+        return [told_apart(measures[0], {}, subject.people, detail=f"{len(said)} payloads of one length, too few")]
     findings = []
     for measure, count in zip(measures, (0, *KNOWN), strict=True):
         known = {number: number for number in range(count)}

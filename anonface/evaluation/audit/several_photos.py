@@ -12,6 +12,8 @@ from anonface.evaluation.audit.subject import Seen, Subject, by_code, by_look
 from anonface.evaluation.metrics import likeness
 from anonface.record import anf1, carriers
 
+ALIKE = 512  # numbers of a payload by which groups are told
+
 Floats = NDArray[np.float64]
 Likeness = Callable[[Seen | None, Seen | None], float]
 Transfer = Callable[[Floats, Floats, Floats], Floats]
@@ -120,8 +122,11 @@ def _code(subject: Subject, seen: Seen | None) -> Floats | None:
 
 def _said(subject: Subject, seen: Seen | None) -> Floats | None:
     """A payload as it is said, on the circle."""
-    said = subject.model.said(seen.crop) if subject.model.said and seen and seen.crop is not None else None
-    return None if said is None else np.concatenate([np.cos(np.pi * said), np.sin(np.pi * said)])
+    said = subject.model.said(seen.written) if subject.model.said and seen and seen.written is not None else None
+    if said is None:
+        return None
+    said = np.resize(said, ALIKE)  # more of a large face is said; the longer ones are cut, short ones go on anew
+    return np.concatenate([np.cos(np.pi * said), np.sin(np.pi * said)])
 
 
 def _one_person(subject: Subject) -> Finding:
