@@ -69,7 +69,7 @@ def test_it_opens_payloads_of_version_5_and_nothing_of_todays(known):
 
 def subject(said: np.ndarray, originals: np.ndarray) -> SimpleNamespace:
     crops = [np.full(1, number) for number in range(PHOTOS)]
-    seen = [SimpleNamespace(written=crop) for crop in crops]
+    seen = [SimpleNamespace(crop=crop) for crop in crops]
     model = SimpleNamespace(
         nonce=None,
         said=lambda crop: said[int(crop[0])],

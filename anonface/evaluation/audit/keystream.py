@@ -4,7 +4,7 @@ Up to version 5 of the watermark, photos of one salt said wrap(Q v + pad) with o
 D1 and D2 of secret signs) and one pad, and every v began with 64 ones. From anonymized photos alone:
 
 1. Between a photo and the mean of all the pad cancels, and the first 64 numbers of D1 H D2 (H x) are 0 for each such
-   difference x. These equations are linear in the signs D2: the least eigenvector of their squares has them.
+   difference x. These equations are linear in the signs D2: the least eigenvector of their crops has them.
 2. D2 known, D1 turns the differences' covariance into that of payloads, which anybody knows who runs the program under
    keys of his own: the greatest eigenvector of their product has D1, up to one sign.
 3. Every payload is read, but for the mean of all, and compared with those of suspected originals. Pairs of which each
@@ -68,8 +68,8 @@ def _second(differences: Floats, ones: int) -> Floats:
     n = differences.shape[1]
     mixed, rows = _hartley(differences), _hartley(np.eye(n)[:ones])
     # the sum over photos and known numbers of squared H[r, j] (H x)[j] d2[j]
-    squares = (mixed.T @ mixed) * (rows.T @ rows)
-    return _sign(np.linalg.eigh(squares)[1][:, 0])
+    crops = (mixed.T @ mixed) * (rows.T @ rows)
+    return _sign(np.linalg.eigh(crops)[1][:, 0])
 
 
 def _first(turned: Floats, prior: Floats) -> Floats:
@@ -124,8 +124,8 @@ def _nonces(subject: Subject) -> Finding:
     """Payloads are encrypted under a key of the nonce, which anybody reads: under one key none may come twice."""
     if subject.model.nonce is None:
         return counted(REPEATED, 0, 0, "no nonce is written under these settings")
-    squares = [seen.written for seen in subject.hidden if seen and seen.written is not None]
-    read = [nonce for nonce in map(subject.model.nonce, squares) if nonce]
+    crops = [seen.crop for seen in subject.hidden if seen and seen.crop is not None]
+    read = [nonce for nonce in map(subject.model.nonce, crops) if nonce]
     return counted(REPEATED, len(read) - len(set(read)), len(read))
 
 
@@ -138,10 +138,10 @@ def _payloads(subject: Subject) -> list[Finding]:
         ]
     said, own, people = [], [], []
     for hidden, other, person in zip(subject.hidden, subject.hidden_otherwise, subject.people, strict=True):
-        squares = [seen.written if seen else None for seen in (hidden, other)]
-        if squares[0] is None or squares[1] is None:
+        crops = [seen.crop if seen else None for seen in (hidden, other)]
+        if crops[0] is None or crops[1] is None:
             continue
-        heard, payload = subject.model.said(squares[0]), subject.model.payload(squares[1], subject.drawn_key("other"))
+        heard, payload = subject.model.said(crops[0]), subject.model.payload(crops[1], subject.drawn_key("other"))
         if heard is not None and payload is not None:
             said.append(heard)
             own.append(payload)

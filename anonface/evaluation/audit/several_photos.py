@@ -122,7 +122,7 @@ def _code(subject: Subject, seen: Seen | None) -> Floats | None:
 
 def _said(subject: Subject, seen: Seen | None) -> Floats | None:
     """A payload as it is said, on the circle."""
-    said = subject.model.said(seen.written) if subject.model.said and seen and seen.written is not None else None
+    said = subject.model.said(seen.crop) if subject.model.said and seen and seen.crop is not None else None
     if said is None:
         return None
     said = np.resize(said, ALIKE)  # more of a large face is said; the longer ones are cut, short ones go on anew

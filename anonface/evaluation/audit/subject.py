@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,6 @@ from anonface.evaluation.judges import Judges, Original, photos_of
 from anonface.evaluation.metrics import likeness
 from anonface.evaluation.recognizers import Look
 from anonface.evaluation.trials import Engine, Result, evaluation_key, through_png
-from anonface.faces import align
-from anonface.pipeline import SYNTH
-from anonface.record.anf1 import Header
 
 Pixels = NDArray[np.uint8]
 
@@ -62,15 +59,12 @@ class Seen:
         look: what the recognizer sees at the face's place, or None.
         crop: uint8 [R, R, 3], the face found and aligned anew, or None.
         code: of that crop, see ``model.Model``.
-        written: uint8 [R, R, 3], the square that the record names, to which the watermark was written; where there is
-            no record, as ``crop``.
     """
 
     pixels: Pixels
     look: Look | None
     crop: Pixels | None
     code: Code | None
-    written: Pixels | None = None
 
 
 def by_look(a: Seen | None, b: Seen | None) -> float:
@@ -266,22 +260,9 @@ class Subject:
 
     def _looked(self, original: Original, make: Callable[[], Result]) -> Seen | None:
         try:
-            made = make()
+            return self.look(original, through_png(make().pixels))
         except NoFaceError:
             return None
-        seen = self.look(original, through_png(made.pixels))
-        square = _recorded_square(seen.pixels, getattr(made, "header", None), original)
-        return replace(seen, written=seen.crop if square is None else square)
-
-
-def _recorded_square(pixels: Pixels, header: Header | None, original: Original) -> Pixels | None:
-    """The square of a record that lies nearest to the photo's face; None without one."""
-    quads = [np.array(face.quad) for face in header.faces if face.kind == SYNTH] if header else []
-    if not quads:
-        return None
-    x, y, w, h = original.box if original.box is not None else (0, 0, *pixels.shape[1::-1])
-    quad = min(quads, key=lambda quad: float(np.linalg.norm(quad.mean(0) - [x + w / 2, y + h / 2])))
-    return align.crop(pixels, quad, align.crop_size(quad))
 
 
 def choose(
