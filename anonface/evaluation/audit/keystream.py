@@ -150,7 +150,8 @@ def _payloads(subject: Subject) -> list[Finding]:
     lengths = [len(payload) if len(payload) == len(heard) else 0 for payload, heard in zip(own, said, strict=True)]
     usual = max(filter(None, lengths), key=lengths.count, default=0)
     alike = [number for number, length in enumerate(lengths) if length == usual]
-    said, own, people = ([those[number] for number in alike] for those in (said, own, people))
+    said, own = ([those[number] for number in alike] for those in (said, own))
+    people = [people[number] for number in alike]
     if len(said) < 2 + max(KNOWN):
         return [told_apart(measures[0], {}, subject.people, detail=f"{len(said)} payloads of one length, too few")]
     findings = []

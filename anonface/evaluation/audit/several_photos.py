@@ -99,17 +99,14 @@ def _one_group(subject: Subject) -> Finding:
 
 def _nearer_to_its_own(groups: Sequence[Sequence[Floats | None]], people: Sequence[str], number: int) -> float:
     """Of a photo under both keys, the share that lies nearer to the mean of its own key's photos; NaN where unknown."""
-    others = [
-        j
-        for j, person in enumerate(people)
-        if person != people[number] and all(group[j] is not None for group in groups)
-    ]
-    own = [group[number] for group in groups]
-    if len(others) < 2 or any(numbers is None for numbers in own):
+    other = [j for j, person in enumerate(people) if person != people[number]]
+    first, second = ([own for j in other if (own := group[j]) is not None] for group in groups)
+    one, same = (group[number] for group in groups)
+    if one is None or same is None or min(len(first), len(second)) < 2:
         return np.nan
-    first, second = (np.mean([group[j] for j in others], axis=0) for group in groups)  # type: ignore[misc]
-    towards = first / np.linalg.norm(first) - second / np.linalg.norm(second)
-    return standing(float(own[0] @ towards), [float(own[1] @ towards)])  # type: ignore[operator, union-attr]
+    means = [np.mean(group, axis=0) for group in (first, second)]
+    towards = means[0] / np.linalg.norm(means[0]) - means[1] / np.linalg.norm(means[1])
+    return standing(float(one @ towards), [float(same @ towards)])
 
 
 def _look(subject: Subject, seen: Seen | None) -> Floats | None:
