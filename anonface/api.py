@@ -29,7 +29,7 @@ from anonface.errors import (
     UsageError,
     WrongKeyError,
 )
-from anonface.images import MAX_PIXELS, Content
+from anonface.images import MAX_PIXELS, Content, belonging, interims
 from anonface.images.paths import Input, Output, Protected, check_target, refuse_conflicts
 from anonface.images.sources import Source, is_file, name_of, read_source
 from anonface.record import anf1, carriers, sealing
@@ -320,6 +320,8 @@ def rekey(
     record = carriers.expect(
         data, called, "name its sidecar, if it has one; a photo made with --stateless keeps its key for good"
     )
+    if (name := name_of(source)) and carriers.kind(data) == "sidecar":
+        _check_current(name)
     header = anf1.decode(record)
     chosen = old(header) if callable(old) else old
     if chosen == new:
@@ -337,6 +339,25 @@ def rekey(
         _check_kind(called, kind, target)
         write_files([(target, made)], overwrite)
     return made, "yes" if header.seal else "unknown"
+
+
+def _check_current(sidecar: Path) -> None:
+    """Refuse a sidecar beside which a killed run left another record, unless the photo is there and it is its own.
+
+    Raises:
+        ContainerError: the photo's record is another one, or it is unknown which.
+    """
+    left, photo = interims(sidecar), sidecar.with_suffix("")
+    own = belonging(sidecar, read_source(photo)) if left and photo.is_file() else None
+    if not left or own == sidecar:
+        return
+    called = ", ".join(repr(str(other)) for other in ([own] if own else left))
+    raise ContainerError(
+        f"a run was interrupted while it replaced {str(sidecar)!r}, and left a record in {called}",
+        f"it is the photo's: rekey {called}"
+        if own
+        else "`recover` with the photo and this sidecar says whose record it is; rekey that one, or remove the other",
+    )
 
 
 def _check_kind(called: str, kind: str, target: Path) -> None:

@@ -17,6 +17,7 @@ from anonface.faces.locate import face_in
 from anonface.pipeline import Engine
 from anonface.record import sealing
 from anonface.record.anf1 import Header, Seal, decode, encode
+from anonface.watermark import cipher
 
 KEY, OTHER = (Key(bytes([i]) * 32) for i in (1, 2))
 
@@ -129,7 +130,14 @@ def sealed(engine, photo):
 
 @pytest.mark.slow
 def test_consistent_photos_show_the_same_person_and_say_it_under_nonces_of_their_own(engine, photo, monkeypatch):
-    first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
+    said: list[tuple[bytes, str]] = []
+    encrypt = cipher.encrypt
+    with monkeypatch.context() as spied:
+        spied.setattr(
+            cipher, "encrypt", lambda v, key, name: said.append((key.derive("x"), name)) or encrypt(v, key, name)
+        )
+        first, second = (engine.anonymize(photo, KEY, consistent=True) for _ in range(2))
+    assert len({key for key, _ in said}) == 2 and len(said) == len(set(said)) > 2  # no stream is used twice
     apart = np.abs(first.pixels.astype(int) - second.pixels)
     assert first.header.parameters["nonces"] != second.header.parameters["nonces"] and apart.any() and apart.mean() < 1
     monkeypatch.setattr("anonface.pipeline.fresh_nonce", lambda: bytes(8))

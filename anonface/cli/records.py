@@ -22,13 +22,16 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show what is public about an anonymized photo, and what its recovery needs. Needs no key."""
-    from anonface.images import read_file
+    from anonface.images import interims, read_file
     from anonface.record.carriers import describe, kind
 
     data = read_stdin() if takes_stdin([file]) else read_file(file)
     if kind(data) == "other" and Path(file).suffix.lower() != ".anf":  # a sidecar that is no record is damaged
         raise ImageError(f"{file!r} is not a PNG, JPEG, WebP or sidecar file; no other file carries a record")
     facts = describe(data, file)
+    if facts["carrier"] == "sidecar" and file != STREAM:
+        left = [f"an interrupted run left a newer record in {str(other)!r}" for other in interims(file)]
+        facts["notes"] = [*facts["notes"], *left]
     if as_json:
         print_json({"exit": 0, "input": file, **facts})
         return

@@ -63,6 +63,8 @@ SQUEEZED_LEVELS = (1280, 320)  # px, the long sides at which the photo is looked
 SQUEEZE = 2.5  # how much, across or down: a face that was squeezed as much the other way is then as it was
 EDGE = 17  # px: what differs from its surroundings of that side is an edge
 EDGE_LEVELS, EDGE_SHARE = (320, 160), 97  # px, the drawing's long sides; per cent of its pixels that are not black
+DARK_LEVEL, DARK = 640, (1.0, 16.0)  # px, and mean grey levels of a neighbourhood that is dark but not black
+DARK_REACH, DARK_SHARE = 33, 0.01  # px across of such a neighbourhood, and the share of the photo from which it counts
 ROOM = 8  # views of altered photos have room around them, of one part in so many of their short side
 AROUND_KNOWN = 1.8  # of a known face's box: the box whose surroundings may show a face behind it
 PAINTED = 1.2  # of its box: the ellipse over a known face that hides it, to see what is behind
@@ -172,7 +174,9 @@ def _find(rgb: Pixels, look: Callable[[Pixels], list[Face]]) -> list[Face]:
         painted = rgb.copy()
         _paint_over(painted, sure)
         sure += [face for picture in (rgb, painted) for face in _confirmed(picture, further, look, TURNED)]
-    sure += [*_behind_lines(rgb, sure, look), *_squeezed(rgb, sure, look), *_in_edges(rgb, sure, look)]
+    sure += [
+        face for further in (_behind_lines, _squeezed, _in_edges, _in_the_dark) for face in further(rgb, sure, look)
+    ]
     kept: list[Face] = []
     for face in _merge(sure, same_face):
         if all(_are_two_faces(rgb, other, face, look) for other in kept):
@@ -218,6 +222,16 @@ def _in_edges(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[Face
         drawing = 255 - np.asarray(cv2.convertScaleAbs(small, alpha=strength), np.uint8)
         faces += _further(drawing, scale, known, look)
     return faces
+
+
+def _in_the_dark(rgb: Pixels, known: list[Face], look: Callable[[Pixels], list[Face]]) -> list[Face]:
+    """Further faces that a detector sees once the dark parts of a photo are made lighter, as anybody can make them."""
+    small, scale = _resized(rgb, DARK_LEVEL)
+    around = cv2.blur(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32), (DARK_REACH, DARK_REACH))
+    if ((around > DARK[0]) & (around < DARK[1])).mean() < DARK_SHARE:
+        return []
+    lighter = small * (GREY / np.maximum(around, DARK[0]))[..., None]
+    return _further(np.clip(lighter, 0, 255).astype(np.uint8), scale, known, look)
 
 
 def _resized(rgb: Pixels, level: int, squeeze: tuple[float, float] = (1, 1)) -> tuple[Pixels, Points]:

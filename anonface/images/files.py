@@ -193,6 +193,16 @@ def belonging(file: PathLike, last: bytes) -> Path:
     return interim if interim.is_file() else target
 
 
+def interims(file: PathLike) -> list[Path]:
+    """What crashed runs left of a file that is bound to another: its contents under interim names."""
+    target, digits = Path(os.fsdecode(file)), "0" * INTERIM_DIGITS
+    start = _shortened(target.stem, f"{INTERIM}{digits}{target.suffix}") + INTERIM
+    pattern = re.compile(rf"{re.escape(start)}[0-9a-f]{{{INTERIM_DIGITS}}}{re.escape(target.suffix)}")
+    with suppress(OSError):  # a folder that cannot be listed
+        return sorted(other for other in target.parent.iterdir() if pattern.fullmatch(other.name))
+    return []
+
+
 # --- Parts -----------------------------------------------------------------------------------------------------------
 
 
@@ -244,11 +254,8 @@ def _shortened(stem: str, ending: str) -> str:
 
 def _remove_interims(file: Path) -> None:
     """Remove what crashed runs left of a file that is now in place."""
-    digits = "0" * INTERIM_DIGITS
-    start = _shortened(file.stem, f"{INTERIM}{digits}{file.suffix}") + INTERIM
-    pattern = re.compile(rf"{re.escape(start)}[0-9a-f]{{{INTERIM_DIGITS}}}{re.escape(file.suffix)}")
-    with suppress(OSError):  # a folder that cannot be listed
-        for left in [other for other in file.parent.iterdir() if pattern.fullmatch(other.name)]:
+    with suppress(OSError):
+        for left in interims(file):
             left.unlink(missing_ok=True)
 
 

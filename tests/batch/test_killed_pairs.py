@@ -10,8 +10,9 @@ from fake import FakeEngine
 from PIL import Image
 
 from anonface import Key, anonymize, recover
+from anonface.api import rekey
 from anonface.batch.task import Recovering
-from anonface.errors import AnonfaceError, OutputError
+from anonface.errors import AnonfaceError, ContainerError, OutputError
 from anonface.images import files
 
 OLD, NEW = Key.from_bytes(bytes(range(32))), Key.from_bytes(bytes(range(1, 33)))
@@ -143,6 +144,43 @@ def test_what_an_interrupted_run_left_is_named_and_other_files_of_the_folder_sta
     assert interim != SIDECAR and str(interim) in note
     write("old", OLD)
     assert not interim.exists() and all(file.read_bytes() == b"theirs" for file in others)
+
+
+def killed_before_the_last_step(monkeypatch, sidecar=SIDECAR):
+    write("old", OLD, sidecar=sidecar)
+    for number in itertools.count(1):
+        with monkeypatch.context() as patched:
+            dying(patched, number, before=False)
+            with suppress(Killed):
+                write("new", NEW, sidecar=sidecar)
+        if recovered(sidecar) == "new":
+            return files.belonging(sidecar, PICTURE.read_bytes())
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_an_old_sidecar_beside_which_a_kill_left_the_photo_s_is_not_rekeyed(monkeypatch, beside):
+    sidecar, other = (Path("a.anon.png.anf") if beside else SIDECAR), Key.from_bytes(bytes(range(2, 34)))
+    interim = killed_before_the_last_step(monkeypatch, sidecar)
+    with pytest.raises(ContainerError, match="interrupted") as refused:
+        rekey(sidecar, OLD, other)
+    assert str(interim) in str(refused.value) and ("rekey" in refused.value.hint)
+    made, verified = rekey(interim, NEW, other)
+    Path("b.anf").write_bytes(made)
+    assert verified == "yes"
+    assert (
+        recover(PICTURE, other, engine=FakeEngine(), sidecar="b.anf").pixels == np.asarray(Image.open("new.png"))
+    ).all()
+    write("old", OLD, sidecar=sidecar)
+    assert rekey(sidecar, OLD, other)[1] == "yes"
+
+
+def test_a_record_that_a_kill_left_of_a_photo_that_is_not_there_stops_no_rekeying(monkeypatch):
+    sidecar = Path("a.anon.png.anf")
+    interim = killed_before_the_last_step(monkeypatch, sidecar)
+    left = interim.read_bytes()
+    write("old", OLD, sidecar=sidecar)
+    interim.write_bytes(left)
+    assert rekey(sidecar, OLD, NEW)[1] == "yes"
 
 
 def test_a_sidecar_of_the_longest_name_is_replaced_too():

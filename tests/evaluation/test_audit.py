@@ -68,6 +68,7 @@ def test_an_engine_without_a_fault_holds(album):
         (patterns.KeepsAThird, "inversion", "person told from strangers"),
         (patterns.AddsAPadOfTheKey, "known-pair", "another photo's person"),
         (patterns.AddsAPadOfTheKey, "linkability", "two people's outputs"),
+        (patterns.AddsAPadOfTheKey, "linkability", "key of an output told by groups"),
         (patterns.TurnsByAFixedMap, "inversion", "person told from strangers"),
         (patterns.OneOtherFaceAPerson, "parrot", "person told from suspects"),
         (patterns.OneOtherFaceAPerson, "linkability", "one person's outputs"),

@@ -11,6 +11,7 @@ from anonface.evaluation.audit.model import Model
 from anonface.faces import align
 from anonface.models.identity import KEPT
 from anonface.pipeline import Engine
+from anonface.watermark import channel, pixel_residual
 
 pytestmark = pytest.mark.usefixtures("unsearched")
 
@@ -76,10 +77,17 @@ def test_strangers_differ_in_the_face_alone(engine, means, photo, monkeypatch):
     assert np.linalg.norm(codes[0] - codes[1]) > 0.7 and np.linalg.norm(codes[1] - codes[2]) > 0.7
 
 
-def test_the_nonce_is_read_without_a_key(engine, means, photo, monkeypatch):
+def test_the_nonce_and_the_payload_are_read_without_a_key(engine, means, monkeypatch):
     monkeypatch.setattr("anonface.pipeline.fresh_nonce", lambda: bytes(range(8)))
-    made = engine.anonymize(photo, Key(bytes(32)), consistent=True)
-    assert means.nonce(crop_of(engine, made.pixels)) == bytes(range(8))
+    portrait = np.ascontiguousarray(data.astronaut())
+    made = engine.anonymize(portrait, Key(bytes(32)), consistent=True)
+    square = crop_of(engine, made.pixels)  # the watermark lies where a detector finds the finished face
+    assert means.nonce(square) == bytes(range(8))
+    said, payload, other = means.said(square), *(means.payload(square, Key(bytes([n]) * 32)) for n in (0, 1))
+    assert len(said) in pixel_residual.lengths()[0] and abs(said).max() <= 1
+    assert len(payload) == len(said) and abs(np.corrcoef(payload, other)[0, 1]) < 0.2
+    key = Key(bytes(32)).face(CONSISTENT_SALT, "inpaint", 0).payload(bytes(range(8)))
+    assert pixel_residual.SLOW.kind.decode(channel.Reading(torch.from_numpy(said), 0.0), key) is not None
 
 
 def test_other_backends_leave_attackers_the_encoder(engine, photo, monkeypatch, means):

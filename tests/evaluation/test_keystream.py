@@ -90,6 +90,15 @@ def test_the_audit_says_which_of_them_is_broken():
         assert all(abs(finding.value.value - CHANCE) < 0.25 for finding in findings) is held
 
 
+def test_payloads_of_another_length_are_left_out():
+    shapes, originals = payloads()
+    attacked = subject(said_as_in_version_5(shapes, face_key(1)), originals)
+    whole = attacked.model.said
+    attacked.model.said = lambda crop: whole(crop)[: -10 if int(crop[0]) % 5 == 0 else None]
+    _, *findings = keystream.ATTACK.run(attacked)
+    assert [finding.value.n for finding in findings] == [18, 16, 15, 13] and not any(f.passed for f in findings)
+
+
 def test_where_nothing_is_said_nothing_is_told():
     nothing = SimpleNamespace(model=SimpleNamespace(nonce=None, said=None, payload=None), people=[])
     assert [finding.passed for finding in keystream.ATTACK.run(nothing)] == [None, None]

@@ -213,6 +213,15 @@ def test_a_face_without_light_and_shade(name: str, effect: ImageFilter.Filter) -
     assert found_at(np.array(Image.fromarray(picture).filter(effect)), face.box)
 
 
+@pytest.mark.parametrize("name", ["large", "evening"])
+def test_a_face_in_the_dark(name: str) -> None:
+    """At a twentieth of its light, which anybody can turn up again."""
+    side = {"large": 1024, "evening": 640}[name]
+    picture = shrunk(synthetic(f"{name}.jpg", (0, 0, side, side)), 400)
+    (face,) = build_detector().detect(picture)
+    assert found_at((picture * 0.05).astype(np.uint8), face.box)
+
+
 @pytest.mark.parametrize(("pitch", "level", "across"), [(24, 20, 0), (24, 230, 0), (40, 230, 0), (24, 20, 1)])
 def test_a_face_behind_bars_as_wide_as_the_gaps_between_them(pitch: int, level: int, across: int) -> None:
     picture, box = man(320)

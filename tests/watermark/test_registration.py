@@ -185,6 +185,27 @@ def test_photos_of_one_key_are_not_told_by_their_last_bits():
     assert np.mean(np.array(same)[:, None] > other) < 0.85
 
 
+def test_groups_of_photos_of_one_key_are_not_told_by_their_last_bits():
+    """What ties two photos too faintly to be seen adds up over many."""
+
+    def told(write, group: int) -> float:
+        """How far a photo's last bits agree with those of seven others, in deviations, of all or of each residue."""
+        bits = np.stack(
+            [(write(skin(seed), face_key(1 if seed == 0 else group))[..., 2] & 1) - 0.5 for seed in range(8)]
+        )
+        products = bits[0] * bits[1:].sum(0)
+        found = [products.sum() / (0.25 * np.sqrt(7) * 512)]
+        y, x = np.mgrid[:512, :512]
+        for period in (156, 220):
+            place = ((x + 61 * y) % period).ravel()
+            sums = np.bincount(place, products.ravel(), period) / (0.25 * np.sqrt(7 * np.bincount(place)))
+            found.append(((sums**2).sum() - period) / np.sqrt(2 * period))
+        return float(np.abs(found).max())
+
+    assert told(as_in_version_5, 1) > 100
+    assert told(today, 1) < 5 and told(today, 2) < 5
+
+
 def test_nothing_repeats_within_a_photo():
     def repeats(photo: np.ndarray) -> float:
         """Of the last bits' autocorrelation the most, in deviations."""

@@ -4,7 +4,7 @@ Up to version 5 of the watermark, photos of one salt said wrap(Q v + pad) with o
 D1 and D2 of secret signs) and one pad, and every v began with 64 ones. From anonymized photos alone:
 
 1. Between a photo and the mean of all the pad cancels, and the first 64 numbers of D1 H D2 (H x) are 0 for each such
-   difference x. These equations are linear in the signs D2: the least eigenvector of their squares has them.
+   difference x. These equations are linear in the signs D2: the least eigenvector of their crops has them.
 2. D2 known, D1 turns the differences' covariance into that of payloads, which anybody knows who runs the program under
    keys of his own: the greatest eigenvector of their product has D1, up to one sign.
 3. Every payload is read, but for the mean of all, and compared with those of suspected originals. Pairs of which each
@@ -68,8 +68,8 @@ def _second(differences: Floats, ones: int) -> Floats:
     n = differences.shape[1]
     mixed, rows = _hartley(differences), _hartley(np.eye(n)[:ones])
     # the sum over photos and known numbers of squared H[r, j] (H x)[j] d2[j]
-    squares = (mixed.T @ mixed) * (rows.T @ rows)
-    return _sign(np.linalg.eigh(squares)[1][:, 0])
+    crops = (mixed.T @ mixed) * (rows.T @ rows)
+    return _sign(np.linalg.eigh(crops)[1][:, 0])
 
 
 def _first(turned: Floats, prior: Floats) -> Floats:
@@ -146,8 +146,14 @@ def _payloads(subject: Subject) -> list[Finding]:
             said.append(heard)
             own.append(payload)
             people.append(person)
+    # a larger face says more, and one keystream ties messages of one length alone
+    lengths = [len(payload) if len(payload) == len(heard) else 0 for payload, heard in zip(own, said, strict=True)]
+    usual = max(filter(None, lengths), key=lengths.count, default=0)
+    alike = [number for number, length in enumerate(lengths) if length == usual]
+    said, own = ([those[number] for number in alike] for those in (said, own))
+    people = [people[number] for number in alike]
     if len(said) < 2 + max(KNOWN):
-        return [told_apart(measures[0], {}, subject.people, detail=f"{len(said)} payloads legible, too few")]
+        return [told_apart(measures[0], {}, subject.people, detail=f"{len(said)} payloads of one length, too few")]
     findings = []
     for measure, count in zip(measures, (0, *KNOWN), strict=True):
         known = {number: number for number in range(count)}

@@ -25,7 +25,7 @@ from anonface.faces.augmentation import shrink
 from anonface.models.identity import KEPT, IdentityEncoder
 from anonface.models.identity_flow import FlowKey, SecureIdentityFlow
 from anonface.pipeline import Engine as NetworkEngine
-from anonface.watermark import cipher, nonce
+from anonface.watermark import cipher, nonce, pixel_residual
 from anonface.watermark.face_watermark import RESIDUAL
 from anonface.watermark.payload import LEGIBLE, open_first_channel
 
@@ -81,7 +81,9 @@ def of(engine: NetworkEngine) -> Model:
             return plain
         reading = Reading(backend, latent_editing.RESIDUALS[1].name)
         return replace(plain, said=reading.said, payload=reading.payload)
-    reading = Reading(backend, RESIDUAL.name)
+    # a renderer without a latent residual leaves the pixel residual, of which the slow waves survive most
+    written = backend.watermark.residual_size > 0
+    reading = Reading(backend, RESIDUAL.name) if written else Reading(backend, pixel_residual.SLOW.kind.name, 2)
     return Model(
         encode=functools.partial(_encode, backend.identity.encoder),
         meant=Meant(backend),
@@ -160,19 +162,22 @@ def _lead(backend: FlowBackend, crop: Pixels, key: Key) -> Code:
 
 @dataclass(frozen=True)
 class Reading:
-    """What anybody, or a key's holder, reads of a finished face's second channel, whose message has that label."""
+    """What anybody, or a key's holder, reads of one channel of a finished face, whose message has that label."""
 
     backend: FlowBackend | LatentEditingBackend
     label: str
+    channel: int = 1
 
     def said(self, crop: Pixels) -> Code | None:
-        second = self.backend.readings(_face(crop))[1]
-        return second.values.cpu().double().numpy() if second.error < LEGIBLE else None
+        read = self.backend.readings(_face(crop))[self.channel]
+        return read.values.cpu().double().numpy() if read.error < LEGIBLE else None
 
     def payload(self, crop: Pixels, key: Key) -> Code | None:
-        first, second, *_ = self.backend.readings(_face(crop))
-        own = open_first_channel(first, key.face(CONSISTENT_SALT, self.backend.name, 0)).key
-        return None if own is None or second.error > LEGIBLE else cipher.decrypt(second.values, own, self.label).numpy()
+        readings = self.backend.readings(_face(crop))
+        own, read = open_first_channel(readings[0], key.face(CONSISTENT_SALT, self.backend.name, 0)).key, None
+        if own is not None and readings[self.channel].error <= LEGIBLE:
+            read = cipher.decrypt(readings[self.channel].values.cpu(), own, self.label).numpy()
+        return read
 
 
 @torch.inference_mode()

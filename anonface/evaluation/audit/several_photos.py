@@ -12,6 +12,8 @@ from anonface.evaluation.audit.subject import Seen, Subject, by_code, by_look
 from anonface.evaluation.metrics import likeness
 from anonface.record import anf1, carriers
 
+ALIKE = 512  # numbers of a payload by which groups are told
+
 Floats = NDArray[np.float64]
 Likeness = Callable[[Seen | None, Seen | None], float]
 Transfer = Callable[[Floats, Floats, Floats], Floats]
@@ -66,7 +68,7 @@ def _by_rotation(hidden: Floats, original: Floats, other: Floats) -> Floats:
 
 
 def _linkability(subject: Subject) -> list[Finding]:
-    return [_one_key(subject), _one_person(subject), *_one_record(subject)]
+    return [_one_key(subject), _one_group(subject), _one_person(subject), *_one_record(subject)]
 
 
 def _one_key(subject: Subject) -> Finding:
@@ -79,6 +81,49 @@ def _one_key(subject: Subject) -> Finding:
         return [standing(like(mine, subject.hidden[j]), apart) for j in others]
 
     return _told("two people's outputs tied by one key", subject, shares)
+
+
+def _one_group(subject: Subject) -> Finding:
+    """Outputs told to be of one of two keys by groups of them: the means of the same other people under either key.
+
+    What ties two photos faintly adds up in a mean of many.
+    """
+    scores = {}
+    for name, numbers in (("recognizer", _look), ("identity encoder", _code), ("payload", _said)):
+        groups = [
+            [numbers(subject, seen) for seen in seen_all] for seen_all in (subject.hidden, subject.hidden_otherwise)
+        ]
+        scores[name] = [_nearer_to_its_own(groups, subject.people, number) for number in range(len(subject.targets))]
+    return told_apart("key of an output told by groups of two keys", scores, subject.people, folded=True, spread=0.5)
+
+
+def _nearer_to_its_own(groups: Sequence[Sequence[Floats | None]], people: Sequence[str], number: int) -> float:
+    """Of a photo under both keys, the share that lies nearer to the mean of its own key's photos; NaN where unknown."""
+    other = [j for j, person in enumerate(people) if person != people[number]]
+    first, second = ([own for j in other if (own := group[j]) is not None] for group in groups)
+    one, same = (group[number] for group in groups)
+    if one is None or same is None or min(len(first), len(second)) < 2:
+        return np.nan
+    means = [np.mean(group, axis=0) for group in (first, second)]
+    towards = means[0] / np.linalg.norm(means[0]) - means[1] / np.linalg.norm(means[1])
+    return standing(float(one @ towards), [float(same @ towards)])
+
+
+def _look(subject: Subject, seen: Seen | None) -> Floats | None:
+    return np.asarray(seen.look.embedding, np.float64) if seen and seen.look else None
+
+
+def _code(subject: Subject, seen: Seen | None) -> Floats | None:
+    return seen.code if seen else None
+
+
+def _said(subject: Subject, seen: Seen | None) -> Floats | None:
+    """A payload as it is said, on the circle."""
+    said = subject.model.said(seen.crop) if subject.model.said and seen and seen.crop is not None else None
+    if said is None:
+        return None
+    said = np.resize(said, ALIKE)  # more of a large face is said; the longer ones are cut, short ones go on anew
+    return np.concatenate([np.cos(np.pi * said), np.sin(np.pi * said)])
 
 
 def _one_person(subject: Subject) -> Finding:
