@@ -15,6 +15,7 @@ from anonface.models.identity import KEPT
 
 CODE, POINTS, COMPONENTS = 448, 468, 16
 FARTHEST = 3.0  # standard deviations, of a component; stranger faces count as if they were so strange
+DISTINCT = 2.0  # how much farther from the usual code of such landmarks a person is placed, so that two keys differ
 RIDGE = 0.03  # in mean variances of a code's coordinate
 
 
@@ -43,9 +44,14 @@ class CodeLandmarks(nn.Module):
         self.register_buffer("moves", torch.zeros(COMPONENTS, CODE))
 
     def forward(self, codes: Tensor, mesh: Tensor) -> Tensor:
-        """Codes of the same people with the pose and expression of the landmarks; the kept coordinates stay."""
+        """Codes of the same people with the pose and expression of the landmarks; the kept coordinates stay.
+
+        What distinguishes a person from the usual code of such landmarks counts DISTINCT times.
+        """
         wanted = self.shapes(mesh).clamp(-FARTHEST, FARTHEST)
-        moved = codes + (wanted - self.told(codes)) @ self.moves
+        usual = self.mean_code + wanted @ self.moves
+        own = codes - self.mean_code - self.told(codes) @ self.moves
+        moved = usual + DISTINCT * own
         kept = codes[:, :KEPT]
         rest = (1 - kept.square().sum(1, keepdim=True)).clamp_min(0).sqrt()
         return torch.cat([kept, rest * F.normalize(moved[:, KEPT:], dim=1)], 1)

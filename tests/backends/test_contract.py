@@ -50,7 +50,7 @@ def flow(backend: FlowBackend) -> Case:
         # without sex, age and tone, which no key touches
         return cosine(*(backend.identity.embed(face)[:, backend.identity.flow.params.kept :] for face in (a, b)))
 
-    return Case(backend, faces, alike, unlike=0.55, gained=0.2)
+    return Case(backend, faces, alike, unlike=0.42, gained=0.2)
 
 
 def diffusion(transform: str) -> Case:
@@ -133,9 +133,14 @@ def test_the_right_key_leads_back_and_no_other(case):
         "wrong": [bytes([n]) * 32 for n in (0, 101, 102)],
         "one bit off": [bytes([bit, *range(1, 32)]) for bit in (1, 2, 4)],
     }
-    anonymized = finished(case, seen(case, case.faces, backend.anonymize(case.faces, masks, right)), right)
+
+    def hidden(keys: list[FaceKey]) -> Tensor:
+        return finished(case, seen(case, case.faces, backend.anonymize(case.faces, masks, keys)), keys)
+
+    anonymized = hidden(right)
     assert anonymized.shape == case.faces.shape and (anonymized - case.faces).abs().mean() > 0.01
-    assert case.alike(case.faces, anonymized) < case.unlike
+    others = [hidden(face_keys(case, master)) for master in masters["wrong"][:2]]
+    assert mean(case.alike(case.faces, each) for each in (anonymized, *others)) < case.unlike
 
     def led(keys: list[FaceKey]) -> float:
         return case.alike(case.faces, seen(case, anonymized, backend.recover(anonymized, masks, keys)))
