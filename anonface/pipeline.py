@@ -26,7 +26,7 @@ from anonface.crypto.keys import (
     fresh_salt,
     salted_nonce,
 )
-from anonface.errors import ContainerError, LimitError, UsageError
+from anonface.errors import ContainerError, LimitError, UsageError, count
 from anonface.faces import align, blend, matching, outline, parse, regions
 from anonface.faces.details import FaceDetails, Replaced, details
 from anonface.faces.detect import Pixels, Points, build_detector
@@ -132,8 +132,7 @@ class Engine:
         """The device in words, for the first line a user sees."""
         if self.device.type == "cuda":
             return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
-        threads = torch.get_num_threads()
-        return f"cpu ({threads} thread{'s' * (threads != 1)})"
+        return f"cpu ({count(torch.get_num_threads(), 'thread')})"
 
     def anonymize(
         self,
@@ -418,7 +417,9 @@ class Engine:
         """The one face of a photo, aligned."""
         found = self._locate(pixels, (), faceless=True)
         if len(found) != 1:
-            raise UsageError(f"{name!r} shows {len(found)} faces", "--keep-faces wants photos of one person each")
+            raise UsageError(
+                f"{name!r} shows {count(len(found), 'face')}", "--keep-faces wants photos of one person each"
+            )
         if found[0].obstacle is not None:
             raise UsageError(f"the face in {name!r} is {found[0].obstacle}", "give a larger photo, seen from the front")
         return align.crop(pixels, found[0].quad, matching.SIDE)

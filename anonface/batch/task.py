@@ -184,6 +184,10 @@ class Anonymizing:
 
     def open(self, source: Source, sidecar: Path | None = None) -> Opened:
         data, photo = open_photo(source, self.max_pixels)
+        if self.boxes:
+            from anonface.faces.locate import check_boxes
+
+            check_boxes(self.boxes, photo.pixels.shape)  # before any network is loaded
         if self.seal == "face" and photo.deep is not None:
             raise UsageError(
                 f"{_called(source)!r} has 16 bits a channel, of which --seal face keeps 8",

@@ -10,7 +10,7 @@ import typer
 
 from anonface.cli.annotations import read_annotations
 from anonface.cli.compare import SHEET_CELL, check_sheet, write_sheet
-from anonface.cli.console import ENDED_BY, count, say
+from anonface.cli.console import ENDED_BY, say
 from anonface.cli.dry_run import dry_run as run_dry
 from anonface.cli.engines import EngineSettings, anonymizing, model_files, photos_in, recovering
 from anonface.cli.journals import journal_place
@@ -80,7 +80,7 @@ from anonface.cli.options import (
 from anonface.cli.pipes import check_stdout, read_stdin, refuse_streams, takes_stdin, writer
 from anonface.cli.review import check_page_target, page_of_run
 from anonface.cli.run import RunOptions, run_photos
-from anonface.errors import UsageError
+from anonface.errors import UsageError, count
 from anonface.streams import STREAM
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anonface.cli.console import count, end, error_json, escaped, print_json, say, shown
+from anonface.cli.console import end, error_json, escaped, print_json, say, shown
 from anonface.cli.help import OUTPUT
 from anonface.cli.options import (
     AsJson,
@@ -26,7 +26,7 @@ from anonface.cli.options import (
 )
 from anonface.cli.pipes import check_stdout, read_stdin, refuse_streams, takes_stdin
 from anonface.cli.run import count_ignored
-from anonface.errors import AnonfaceError, UsageError
+from anonface.errors import AnonfaceError, UsageError, count
 from anonface.streams import STREAM, kept_for_photo
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anonface.cli.console import (
-    count,
     download_progress,
     end,
     error_json,
@@ -21,7 +20,7 @@ from anonface.cli.console import (
 )
 from anonface.cli.help import FILES, OUTPUT
 from anonface.cli.options import AsJson, Detector, MaxPixels, Offline, Overwrite, Recursive, check_options
-from anonface.errors import AnonfaceError, ImageError, UsageError
+from anonface.errors import AnonfaceError, ImageError, UsageError, count
 
 if TYPE_CHECKING:
     from anonface.batch.run import Outcome
