@@ -1061,7 +1061,7 @@ def test_a_second_run_of_a_command_at_work_is_refused(anonface, key, counted):
     album(3)
     args = ["anonymize", "album", "-o", "out", "--key-file", key]
     process = begun(args, engine="Hesitant")
-    patience = time.monotonic() + 60
+    patience = time.monotonic() + 180
     while noted_as_written() < 2 and time.monotonic() < patience:  # from then on the process writes nothing
         time.sleep(0.01)
     before = contents("out")

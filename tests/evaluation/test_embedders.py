@@ -80,7 +80,7 @@ def test_the_five_points_land_where_they_belong(faces):
     np.testing.assert_allclose(shifted, [[2, 0, 5], [0, 2, 5]], atol=1e-9)
     x, y = (int(v) for v in points[2])
     crop[y - 6 : y + 7, x - 6 : x + 7] = 255
-    small = embedders.five_point_face(crop, mesh)
+    small = embedders.sface.five_point_face(crop, mesh)
     rows, columns, _ = np.nonzero(small > 128)
     expected = embedders.align.transform(matrix, np.array([[x + 0.5, y + 0.5]]))[0]
     assert small.shape == (112, 112, 3) and (columns.mean() + 0.5, rows.mean() + 0.5) == pytest.approx(
