@@ -495,8 +495,26 @@ def read_record(called: str, data: bytes, sidecar: Path | None = None) -> bytes:
 
     Raises:
         ContainerError: there is none, or the file's structure is broken.
+        ImageError: the file is no photo.
     """
-    return carriers.expect(read_file(sidecar) if sidecar else data, called)
+    if sidecar:
+        return carriers.expect(read_file(sidecar), str(sidecar))
+    check_is_photo(called, data)
+    return carriers.expect(data, called)
+
+
+def check_is_photo(called: str, data: bytes) -> None:
+    """Refuse a file of a format that carries no record if it is no photo either, so that it is called what it is.
+
+    Args:
+        called: its name, for messages.
+        data: its bytes.
+
+    Raises:
+        ImageError: it is no photo that can be read.
+    """
+    if carriers.kind(data) == "other" and not called.lower().endswith(".anf"):  # of a sidecar it is said to be damaged
+        read_photo(data, sys.maxsize, called)
 
 
 def format_of(target: Path) -> str:

@@ -140,8 +140,8 @@ def anonymize(
 ) -> int:
     """Replace every face in the photos by a synthetic face chosen by the key.
 
-    photo.jpg becomes photo.anon.jpg, unless --output names another file. - reads the photo from standard input, and
-    writes the result to standard output.
+    photo.jpg becomes photo.anon.jpg, unless --output names another file. If PATH is -, the photo is read from standard
+    input, and the result is written to standard output.
     """
     from anonface.api import chosen_tier
     from anonface.batch.plan import plan
@@ -259,8 +259,8 @@ def recover(
     """Recover the originals of anonymized photos, by the best means that each photo offers.
 
     photo.anon.jpg becomes photo.recovered.jpg. An encrypted original comes back byte for byte, under its own suffix.
-    If no original is stored, a wrong key produces a different face without any warning. - reads the photo from
-    standard input, and writes the result to standard output.
+    If no original is stored, a wrong key produces a different face without any warning. If PATH is -, the photo is
+    read from standard input, and the result is written to standard output.
     """
     from anonface.batch.plan import plan
     from anonface.batch.task import QUALITY

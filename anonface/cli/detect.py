@@ -54,7 +54,7 @@ def detect(
     coco: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Also write the faces to this JSON file, as COCO does.", rich_help_panel=OUTPUT
+            metavar="FILE", help="Also write the faces to this JSON file, in the format of COCO.", rich_help_panel=OUTPUT
         ),
     ] = None,
     overwrite: Overwrite = False,
@@ -67,7 +67,7 @@ def detect(
 ) -> int:
     """List the faces of photos with the numbers that --faces takes. Changes nothing and needs no key.
 
-    - reads the photo from standard input.
+    If PATH is -, the photo is read from standard input.
     """
     from anonface.batch.plan import STDIN, find
     from anonface.faces.annotate import coco as as_coco

@@ -20,7 +20,9 @@ from anonface.cli.console import (
 )
 from anonface.cli.help import FILES, OUTPUT
 from anonface.cli.options import AsJson, Detector, MaxPixels, Offline, Overwrite, Recursive, check_options
+from anonface.cli.pipes import refuse_streams
 from anonface.errors import AnonfaceError, ImageError, UsageError, count
+from anonface.streams import STREAM
 
 if TYPE_CHECKING:
     from anonface.batch.run import Outcome
@@ -68,6 +70,9 @@ def review(
     from anonface.review.pairs import HINT, pairs_by_name, pairs_by_report
 
     check_options(overwrite, False, offline)
+    refuse_streams({"--report": report, "--output": output})
+    if STREAM in (paths or ()):
+        raise UsageError("review reads photos and results from files, not from standard input", HINT)
     if bool(paths) == bool(report):
         raise UsageError("--report takes the place of photos" if paths else "there is nothing to review", HINT)
     unused: list[Path] = []

@@ -1903,3 +1903,27 @@ def test_a_journal_that_was_edited_decides_neither_key_nor_costs(anonface, key):
     journal.write_text("\n".join([json.dumps(edited), *lines]) + "\n")
     code, _, err = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--resume")
     assert code == 2 and "another key" in err
+
+
+@pytest.mark.parametrize(("data", "says"), [(b"", "is empty"), (b"text", "is not an image")])
+@pytest.mark.parametrize("command", ["recover", "rekey", "strip", "inspect"])
+def test_what_is_no_photo_is_not_said_to_lack_a_record(anonface, key, command, data, says):
+    Path("a.anon.jpg").write_bytes(data)
+    keys = {"recover": ["--key-file", key], "rekey": ["--old-key-file", key, "--new-key-file", "new.key"]}
+    anonface("keygen", "new.key")
+    before = files()
+    code, _, err = anonface(command, "a.anon.jpg", *keys.get(command, []))
+    assert code == 4 and err.count("error:") == 1 and "'a.anon.jpg'" in err and files() == before
+    assert says in err or command == "inspect"
+
+
+def test_a_broken_file_and_a_sidecar_that_is_none_are_named(anonface, key):
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    Path("cut.png").write_bytes(Path("a.anon.png").read_bytes()[:-40])
+    for command in ("inspect", "recover"):
+        keys = ["--key-file", key] * (command == "recover")
+        code, _, err = anonface(command, "cut.png", *keys)
+        assert code == 8 and err.count("cut.png") == 1 and "structure is broken" in err
+    code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--sidecar", "a.png")
+    assert code == 8 and "'a.png' carries no anonface record" in err

@@ -132,6 +132,8 @@ def test_what_does_not_go_together_is_refused(anonface, key):
         (["a.png", "--report", "r.json"], 2),
         (["--report", "r.json"], 2),
         (["nothere"], 4),
+        (["a.png", "-"], 2),
+        (["--report", "-"], 2),
     ]:
         got, _, err = anonface("review", *args, "-o", "page.html")
         assert got == code and "hint: " in err and not Path("page.html").exists(), (args, err)
