@@ -199,7 +199,7 @@ def test_several_sources_and_pictures_that_are_elsewhere(anonface, key):
     sources = ["--annotations", "more/faces.json", "--annotations", "data"]
     code, result, err = run(anonface, "anonymize", key, "data", "-r", "-o", "out", *sources)
     assert code == 0 and result["annotations"]["not_among_the_photos"] == 1 and "1 not among the photos" in err
-    assert "1 files among the annotations are in no known format" in err
+    assert "1 file in no known format left behind" in err
     assert [image["file_name"] for image in json.loads(Path("out/faces.json").read_text())["images"]] == [
         "train/a.anon.jpg"
     ]
