@@ -54,7 +54,9 @@ def detect(
     coco: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Also write the faces to this JSON file, in the format of COCO.", rich_help_panel=OUTPUT
+            metavar="FILE",
+            help="Also write the faces to this JSON file, in the format of COCO.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     overwrite: Overwrite = False,
