@@ -17,6 +17,7 @@ from anonface.batch.task import (
     Recovering,
     Verified,
     as_path,
+    check_is_photo,
     default_engine,
     format_of,
     open_photo,
@@ -268,6 +269,7 @@ def strip(source: Source, target: Path | None = None, *, overwrite: bool = False
 
     Raises:
         ContainerError: it carries none, or is one itself.
+        ImageError: it is no photo.
         UsageError: ``target`` names another format than the file has: pixels are not encoded anew.
         OutputError: ``target`` must not or cannot be written.
     """
@@ -282,6 +284,7 @@ def strip(source: Source, target: Path | None = None, *, overwrite: bool = False
         raise ContainerError(
             f"{called!r} is a record and no photo", "its photo carries none; there is nothing to strip"
         )
+    check_is_photo(called, data)
     bare = data if kind == "other" else carriers.strip(data)
     if bare == data:
         raise ContainerError(f"{called!r} carries no anonface record", "there is nothing to strip")
@@ -317,6 +320,7 @@ def rekey(
         check_target(target, name_of(source), overwrite)
     called = str(name_of(source) or "the photo")
     data = read_source(source)
+    check_is_photo(called, data)
     record = carriers.expect(
         data, called, "name its sidecar, if it has one; a photo made with --stateless keeps its key for good"
     )

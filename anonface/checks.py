@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from anonface.faces import align, matching
+from anonface.faces import sface
 from anonface.faces.detect import Box, Detector, Face, Pixels, box_iou
 from anonface.faces.locate import Located
 from anonface.faces.second_look import LIKE_BOX
@@ -38,7 +38,7 @@ def checked(
     original: Pixels,
     finished: Pixels,
     detector: Detector | None,
-    matcher: Callable[[], matching.Matcher] | None,
+    recognizer: sface.Recognizer | None,
 ) -> list[FaceReport]:
     """A report with checks.
 
@@ -47,19 +47,20 @@ def checked(
         boxes: those of faces that were named, and not detected.
         original, finished: the photo before and after, uint8 [H, W, 3].
         detector: looks at the finished photo; None does not look.
-        matcher: compares replaced faces; None does not compare.
+        recognizer: compares replaced faces that are seen again; None does not compare.
     """
     places = [face.box for face in found]
-    seen = [face is not None for face in seen_at(finished, places, detector)] if detector else [None] * len(found)
+    seen = seen_at(finished, places, detector) if detector else [None] * len(found)
     result = []
     for face, entry, again in zip(found, report, seen, strict=True):
         before = face.obstacle != SEEN_LATE and not any(np.allclose(face.box, box) for box in boxes)
-        alike = None
-        if matcher and entry.kind == "synth":
-            one, other = (align.crop(pixels, face.quad, matching.SIDE) for pixels in (original, finished))
-            alike = matcher().similarity(one, other)
-        matched = None if alike is None else alike >= matching.SAME_PERSON
-        result.append(replace(entry, checks=FaceChecks(before, again, alike, matched)))
+        apart = None
+        if recognizer and again and entry.kind == "synth":
+            apart = sface.distance(recognizer, original, face.seen, finished, again)
+        alike = None if apart is None else 1 - apart**2 / 2  # of vectors of unit length
+        matched = None if apart is None else apart < sface.LIMIT
+        checks = FaceChecks(before, again is not None if detector else None, alike, matched)
+        result.append(replace(entry, checks=checks))
     return result
 
 

@@ -113,3 +113,8 @@ def reason(error: OSError | ValueError) -> str:
 def remedy(error: Exception) -> str:
     """The hint for a file that cannot be written, by what the operating system says."""
     return _REMEDIES.get(error.errno or 0, "write elsewhere") if isinstance(error, OSError) else "choose another name"
+
+
+def count(number: int, what: str, several: str = "") -> str:
+    """Such as "1 face", "2 faces", or "2 entries" where ``several`` gives the plural."""
+    return f"{number} {what}" if number == 1 else f"{number} {several or f'{what}s'}"

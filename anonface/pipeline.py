@@ -26,8 +26,8 @@ from anonface.crypto.keys import (
     fresh_salt,
     salted_nonce,
 )
-from anonface.errors import ContainerError, LimitError, UsageError
-from anonface.faces import align, blend, matching, outline, parse, regions
+from anonface.errors import ContainerError, LimitError, UsageError, count
+from anonface.faces import align, blend, matching, outline, parse, regions, sface
 from anonface.faces.details import FaceDetails, Replaced, details
 from anonface.faces.detect import Pixels, Points, build_detector
 from anonface.faces.locate import Chosen, Located, chosen_numbers, face_in, locate, no_face
@@ -124,7 +124,7 @@ class Engine:
         self.parser, self.batch_size, self.watch = parser, batch_size, watch
         self.backend: Backend = build(backend, self.device, settings)
         kept = [self._portrait(name, pixels) for name, pixels in keep]
-        self._matcher: matching.Matcher | None = None
+        self._recognizer: sface.Recognizer | None = None
         self.known_people = matching.KnownPeople(kept, self.device) if kept else None
 
     @property
@@ -132,8 +132,7 @@ class Engine:
         """The device in words, for the first line a user sees."""
         if self.device.type == "cuda":
             return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
-        threads = torch.get_num_threads()
-        return f"cpu ({threads} thread{'s' * (threads != 1)})"
+        return f"cpu ({count(torch.get_num_threads(), 'thread')})"
 
     def anonymize(
         self,
@@ -171,12 +170,14 @@ class Engine:
             UsageError: ``faces`` numbers a face that is not there; the backend cannot keep regions, or there is no
                 such region.
             LimitError: too many faces for a record of their regions.
+            WeightsError: the recognizer that ``check`` and ``keep_regions`` need cannot be had.
         """
         keep_regions = regions.chosen(keep_regions)
         if keep_regions and self.backend.exact:
             raise UsageError(
                 f"backend {self.backend.name!r} cannot keep regions", "ifadit, dbaf, hford and inpaint can"
             )
+        recognizer = self._loaded_recognizer() if check or keep_regions else None  # found missing before any work
         found = self._locate(pixels, boxes, faceless)
         kept = self._kept(pixels, found, faces)
         if not (self.backend.records_masks and consistent):
@@ -244,8 +245,8 @@ class Engine:
             for quad, mark, nonce in zip(quads, marks, nonces, strict=True):
                 changed = (result != pixels).any(2)
                 result = registration.write(result, quad, changed, mark, nonce if _nonce_keyed(self.backend) else b"")
-        detector, matcher = self.detector if check else None, self._loaded_matcher if check or keep_regions else None
-        report = checked(_report(found, kept), found, boxes, pixels, result, detector, matcher)
+        detector = self.detector if recognizer else None
+        report = checked(_report(found, kept), found, boxes, pixels, result, detector, recognizer)
         stayed = f"{', '.join(keep_regions)}: left as in the photo, and people may be known by them"
         notes = (*notes, *([stayed] if keep_regions and synth else []), *still_matched(report))
         replaced = [
@@ -320,9 +321,9 @@ class Engine:
         """The boxes of faces in a picture that are at the places of none of these."""
         return elsewhere(self.detector.detect(pixels), [face.box for face in faces])
 
-    def _loaded_matcher(self) -> matching.Matcher:
-        self._matcher = self._matcher or matching.Matcher(self.device)
-        return self._matcher
+    def _loaded_recognizer(self) -> sface.Recognizer:
+        self._recognizer = self._recognizer or sface.SFace()
+        return self._recognizer
 
     def _nonce_parameters(self, nonces: Sequence[bytes], sealed: bool) -> dict[str, Parameter]:
         """The record's parameters for nonces and an encrypted original, if the backend uses them."""
@@ -418,7 +419,9 @@ class Engine:
         """The one face of a photo, aligned."""
         found = self._locate(pixels, (), faceless=True)
         if len(found) != 1:
-            raise UsageError(f"{name!r} shows {len(found)} faces", "--keep-faces wants photos of one person each")
+            raise UsageError(
+                f"{name!r} shows {count(len(found), 'face')}", "--keep-faces wants photos of one person each"
+            )
         if found[0].obstacle is not None:
             raise UsageError(f"the face in {name!r} is {found[0].obstacle}", "give a larger photo, seen from the front")
         return align.crop(pixels, found[0].quad, matching.SIDE)

@@ -8,6 +8,7 @@ import pytest
 from anonface.crypto.keys import Key
 from anonface.errors import ContainerError, UsageError
 from anonface.faces import regions
+from anonface.faces.sface import LIMIT
 from anonface.pipeline import Engine
 from anonface.record.anf1 import decode, encode
 
@@ -59,7 +60,7 @@ def test_what_stays_is_the_photos_own_before_and_after_recovery(engine, photo, a
 def test_each_face_is_checked_and_described(photo, anonymized):
     (face,) = anonymized.faces
     assert face.checks.found_before and face.checks.found_after
-    assert -1 <= face.checks.similarity <= 1 and face.checks.matched == (face.checks.similarity >= 0.5)
+    assert -1 <= face.checks.similarity <= 1 and face.checks.matched == (face.checks.similarity > 1 - LIMIT**2 / 2)
     assert face.checks.matched == any("still matched" in note for note in anonymized.notes)
     labels = anonymized.details.labels
     assert labels.dtype == np.uint8 and set(np.unique(labels)) == {0, 1}

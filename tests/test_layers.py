@@ -36,7 +36,7 @@ MAY_IMPORT = {
         *{"errors", "torchvision_adapter", "crypto", "record", "images", "weights", "models", "faces", "watermark"},
         *{"backends", "pipeline"},
     },
-    "review": {"errors", "images", "record", "faces", "checks", "batch", "evaluation.embedders"},
+    "review": {"errors", "images", "record", "faces", "checks", "batch"},
     "__init__": {"crypto", "pipeline", "api"},
 }
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "__version__"}

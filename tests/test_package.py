@@ -97,7 +97,11 @@ def test_the_wheel_runs_in_a_fresh_environment_without_the_modules_that_windows_
         assert told.returncode == 0, told.stderr
     assert (tmp_path / "c.jpg").read_bytes() == (tmp_path / "a.jpg").read_bytes()
     where = subprocess.run(
-        [python, "-c", "import anonface; print(anonface.__file__)"], cwd=tmp_path, capture_output=True, text=True
+        [python, "-c", "import anonface; print(anonface.__file__)"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
     ).stdout
     assert str(python.parents[1]) in where
 

@@ -12,7 +12,7 @@ from anonface.annotations.base import CannotTurn, New, Picture, Turn
 from anonface.annotations.sources import Source, gather, read_source
 from anonface.annotations.voc import Voc
 from anonface.annotations.yolo import Copied, Label
-from anonface.errors import AnonfaceError, OutputError, UsageError, reason, remedy
+from anonface.errors import AnonfaceError, OutputError, UsageError, count, reason, remedy
 from anonface.images import frame, write_together
 from anonface.images.paths import check_target
 
@@ -301,22 +301,22 @@ class _Said:
             self._links.append(source.file)
 
     def notes(self, passed_over: Sequence[Path]) -> tuple[str, ...]:
-        count = self.counts
+        n, sizes = self.counts, len(self.sizes)
+        turned, upright = count(n["turned"], "picture"), count(n["taken as upright"], "photo")
         notes = {
-            f"{count['turned']} pictures were annotated as they are stored; their annotations were turned with the "
-            "photos": count["turned"],
-            f"{count['taken as upright']} photos are turned by their EXIF orientation; their annotations are taken as "
-            "made on the upright picture": count["taken as upright"],
-            f"{count['not turned']} pictures have shapes that are not turned (masks, ellipses, rotated boxes); their "
-            "annotations are left out": count["not turned"],
-            f"{count['beyond']} boxes reach beyond their picture; they are carried as they are": count["beyond"],
-            f"{len(self.sizes)} pictures have another size than their annotations say; these are carried as they are: "
-            f"{next(iter(self.sizes), '')}": self.sizes,
+            f"annotations of {turned} as stored were turned with the photos": n["turned"],
+            f"EXIF turns {upright}; their annotations are taken as made on the upright picture": n["taken as upright"],
+            f"annotations of {count(n['not turned'], 'picture')} left out: masks, ellipses and rotated boxes are not "
+            "turned": n["not turned"],
+            f"{count(n['beyond'], 'box', 'boxes')} beyond the edge of a picture, carried without change": n["beyond"],
+            f"{count(sizes, 'picture')} of another size than the annotations say, carried without change: "
+            f"{next(iter(self.sizes), '')}": sizes,
             f"{next(map(str, self._links), '')!r} holds addresses that may lead to the original photos": self._links,
-            f"{len(self.astray)} label files, such as {next(map(str, self.astray), '')!r}, do not lie where YOLO looks "
-            "for them; give anonymize the folder that holds images and labels": self.astray,
-            f"{len(passed_over)} files among the annotations are in no known format and stay behind: "
-            f"{next(map(str, passed_over), '')!r}": passed_over,
+            f"{count(len(self.astray), 'label file')} where YOLO does not look, such as "
+            f"{next(map(str, self.astray), '')!r}; give anonymize the folder that holds images and labels": self.astray,
+            f"{count(len(passed_over), 'file')} in no known format left behind: {next(map(str, passed_over), '')!r}": (
+                passed_over
+            ),
         }
         return tuple(note for note, holds in notes.items() if holds)
 

@@ -24,7 +24,7 @@ from anonface.batch.task import (
     kept_format,
     result_mark,
 )
-from anonface.errors import UsageError
+from anonface.errors import UsageError, count
 from anonface.images.paths import COLLISION_HINT, Input, Output, refuse_conflicts
 from anonface.streams import STREAM
 
@@ -261,14 +261,14 @@ def ignored_files(
 def describe_ignored(left: Mapping[str, int]) -> str:
     """The counts of :func:`ignored_files`, as "4 files ignored; results: 1 .anon.png; not photos by name: 3 .txt"."""
     kinds: dict[str, list[str]] = {}
-    for suffix, count in left.items():
+    for suffix, number in left.items():
         photo = Path(f"photo{suffix}").suffix in SEARCHED
         why = "not photos by name" if not photo else "results" if suffix.count(".") > 1 else "not named *.anon.*"
-        kinds.setdefault(why, []).append(f"{count} {suffix or 'without a suffix'}")
+        kinds.setdefault(why, []).append(f"{number} {suffix or 'without a suffix'}")
     for shown in kinds.values():
         shown[MOST_SUFFIXES:] = ["and others"] * (len(shown) > MOST_SUFFIXES)
     total = sum(left.values())
-    parts = [f"{total} {'file' if total == 1 else 'files'} ignored"]
+    parts = [f"{count(total, 'file')} ignored"]
     return "; ".join(parts + [f"{why}: {', '.join(shown)}" for why, shown in kinds.items()])
 
 

@@ -184,6 +184,10 @@ class Anonymizing:
 
     def open(self, source: Source, sidecar: Path | None = None) -> Opened:
         data, photo = open_photo(source, self.max_pixels)
+        if self.boxes:
+            from anonface.faces.locate import check_boxes
+
+            check_boxes(self.boxes, photo.pixels.shape)  # before any network is loaded
         if self.seal == "face" and photo.deep is not None:
             raise UsageError(
                 f"{_called(source)!r} has 16 bits a channel, of which --seal face keeps 8",
@@ -491,8 +495,26 @@ def read_record(called: str, data: bytes, sidecar: Path | None = None) -> bytes:
 
     Raises:
         ContainerError: there is none, or the file's structure is broken.
+        ImageError: the file is no photo.
     """
-    return carriers.expect(read_file(sidecar) if sidecar else data, called)
+    if sidecar:
+        return carriers.expect(read_file(sidecar), str(sidecar))
+    check_is_photo(called, data)
+    return carriers.expect(data, called)
+
+
+def check_is_photo(called: str, data: bytes) -> None:
+    """Refuse a file of a format that carries no record if it is no photo either, so that it is called what it is.
+
+    Args:
+        called: its name, for messages.
+        data: its bytes.
+
+    Raises:
+        ImageError: it is no photo that can be read.
+    """
+    if carriers.kind(data) == "other" and not called.lower().endswith(".anf"):  # of a sidecar it is said to be damaged
+        read_photo(data, sys.maxsize, called)
 
 
 def format_of(target: Path) -> str:

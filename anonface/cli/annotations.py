@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anonface.cli.console import count, say
-from anonface.errors import UsageError
+from anonface.cli.console import say
+from anonface.errors import UsageError, count
 
 if TYPE_CHECKING:
     from anonface.annotations.carry import Annotations

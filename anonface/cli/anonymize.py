@@ -10,7 +10,7 @@ import typer
 
 from anonface.cli.annotations import read_annotations
 from anonface.cli.compare import SHEET_CELL, check_sheet, write_sheet
-from anonface.cli.console import ENDED_BY, count, say
+from anonface.cli.console import ENDED_BY, say
 from anonface.cli.dry_run import dry_run as run_dry
 from anonface.cli.engines import EngineSettings, anonymizing, model_files, photos_in, recovering
 from anonface.cli.journals import journal_place
@@ -80,7 +80,7 @@ from anonface.cli.options import (
 from anonface.cli.pipes import check_stdout, read_stdin, refuse_streams, takes_stdin, writer
 from anonface.cli.review import check_page_target, page_of_run
 from anonface.cli.run import RunOptions, run_photos
-from anonface.errors import UsageError
+from anonface.errors import UsageError, count
 from anonface.streams import STREAM
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def anonymize(
 ) -> int:
     """Replace every face in the photos by a synthetic face chosen by the key.
 
-    photo.jpg becomes photo.anon.jpg, unless --output names another file. - reads the photo from standard input, and
-    writes the result to standard output.
+    photo.jpg becomes photo.anon.jpg, unless --output names another file. If PATH is -, the photo is read from standard
+    input, and the result is written to standard output.
     """
     from anonface.api import chosen_tier
     from anonface.batch.plan import plan
@@ -259,8 +259,8 @@ def recover(
     """Recover the originals of anonymized photos, by the best means that each photo offers.
 
     photo.anon.jpg becomes photo.recovered.jpg. An encrypted original comes back byte for byte, under its own suffix.
-    If no original is stored, a wrong key produces a different face without any warning. - reads the photo from
-    standard input, and writes the result to standard output.
+    If no original is stored, a wrong key produces a different face without any warning. If PATH is -, the photo is
+    read from standard input, and the result is written to standard output.
     """
     from anonface.batch.plan import plan
     from anonface.batch.task import QUALITY

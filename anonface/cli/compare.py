@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anonface.cli.console import count, end, escaped, progress_bar, say
+from anonface.cli.console import end, escaped, progress_bar, say
 from anonface.cli.engines import EngineSettings, LazyEngine, model_files, other_model_files
 from anonface.cli.help import OUTPUT
 from anonface.cli.key_sources import KeySource
@@ -36,7 +36,7 @@ from anonface.cli.options import (
     check_options,
 )
 from anonface.cli.run import count_ignored
-from anonface.errors import AnonfaceError, ImageError, LimitError, NoFaceError, UsageError
+from anonface.errors import AnonfaceError, ImageError, LimitError, NoFaceError, UsageError, count
 
 if TYPE_CHECKING:
     import numpy as np

@@ -51,10 +51,6 @@ def shown(file: Path | str, stream: str = "standard input") -> str:
     return stream if str(file) == STREAM else str(file)
 
 
-def count(number: int, what: str, several: str = "") -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {several or f'{what}s'}"
-
-
 def escaped(value: object) -> str:
     """Text on one line: characters that do not print are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(value))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anonface.cli.console import count, end, error_json, escaped, print_json, say, shown
+from anonface.cli.console import end, error_json, escaped, print_json, say, shown
 from anonface.cli.help import OUTPUT
 from anonface.cli.options import (
     AsJson,
@@ -26,7 +26,7 @@ from anonface.cli.options import (
 )
 from anonface.cli.pipes import check_stdout, read_stdin, refuse_streams, takes_stdin
 from anonface.cli.run import count_ignored
-from anonface.errors import AnonfaceError, UsageError
+from anonface.errors import AnonfaceError, UsageError, count
 from anonface.streams import STREAM, kept_for_photo
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def detect(
     coco: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Also write the faces to this JSON file, as COCO does.", rich_help_panel=OUTPUT
+            metavar="FILE",
+            help="Also write the faces to this JSON file, in the format of COCO.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     overwrite: Overwrite = False,
@@ -67,7 +69,7 @@ def detect(
 ) -> int:
     """List the faces of photos with the numbers that --faces takes. Changes nothing and needs no key.
 
-    - reads the photo from standard input.
+    If PATH is -, the photo is read from standard input.
     """
     from anonface.batch.plan import STDIN, find
     from anonface.faces.annotate import coco as as_coco

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from anonface.cli.console import NOT_READY, count, download_progress, escaped, megabytes, print_json
+from anonface.cli.console import NOT_READY, download_progress, escaped, megabytes, print_json
 from anonface.cli.options import AsJson
+from anonface.errors import count
 
 if TYPE_CHECKING:
     from anonface.weights import Status

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from anonface.cli.console import Invocation, count, end, error_json, escaped, print_json, shown
+from anonface.cli.console import Invocation, end, error_json, escaped, print_json, shown
 from anonface.cli.detect import face_facts, face_line
 from anonface.cli.outcomes import from_to_names
-from anonface.errors import AnonfaceError, NoFaceError
+from anonface.errors import AnonfaceError, NoFaceError, count
 
 if TYPE_CHECKING:
     from anonface.batch.plan import Job

@@ -221,7 +221,7 @@ Check = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Look for each face again in the result, and compare it with the original.",
+        help="Look for each face again in the result, and compare it with the original; see --report.",
         rich_help_panel=FACES,
     ),
 ]

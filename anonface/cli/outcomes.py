@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from anonface.cli.console import count, escaped, say, shown, without_name
-from anonface.errors import AnonfaceError
+from anonface.cli.console import escaped, say, shown, without_name
+from anonface.errors import AnonfaceError, count
 
 if TYPE_CHECKING:
     from anonface.batch.plan import Job

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anonface.cli.console import (
-    count,
     download_progress,
     end,
     error_json,
@@ -21,12 +20,14 @@ from anonface.cli.console import (
 )
 from anonface.cli.help import FILES, OUTPUT
 from anonface.cli.options import AsJson, Detector, MaxPixels, Offline, Overwrite, Recursive, check_options
-from anonface.errors import AnonfaceError, ImageError, UsageError
+from anonface.cli.pipes import refuse_streams
+from anonface.errors import AnonfaceError, ImageError, UsageError, count
+from anonface.streams import STREAM
 
 if TYPE_CHECKING:
     from anonface.batch.run import Outcome
-    from anonface.evaluation.embedders import Embedder
     from anonface.faces.detect import Detector as Finder
+    from anonface.faces.sface import Recognizer
     from anonface.review.page import Reviewed, Totals
     from anonface.review.pairs import Pair
 
@@ -69,6 +70,9 @@ def review(
     from anonface.review.pairs import HINT, pairs_by_name, pairs_by_report
 
     check_options(overwrite, False, offline)
+    refuse_streams({"--report": report, "--output": output})
+    if STREAM in (paths or ()):
+        raise UsageError("review reads photos and results from files, not from standard input", HINT)
     if bool(paths) == bool(report):
         raise UsageError("--report takes the place of photos" if paths else "there is nothing to review", HINT)
     unused: list[Path] = []
@@ -165,7 +169,7 @@ def write_page(
     return failures, facts
 
 
-def _checkers(detector: str, numbered: bool) -> tuple[Finder | None, Embedder | None, str]:
+def _checkers(detector: str, numbered: bool) -> tuple[Finder | None, Recognizer | None, str]:
     """The detector and the recognizer whose weights can be had, and what the page says of them.
 
     Args:
@@ -173,7 +177,7 @@ def _checkers(detector: str, numbered: bool) -> tuple[Finder | None, Embedder | 
     """
     from anonface.errors import WeightsError
     from anonface.faces.detect import build_detector
-    from anonface.review.checks import LIMIT, RECOGNIZER
+    from anonface.faces.sface import LIMIT, NAME
 
     try:
         finder = build_detector(detector)
@@ -183,29 +187,28 @@ def _checkers(detector: str, numbered: bool) -> tuple[Finder | None, Embedder | 
         return None, None, "Left out: both checks, for want of the detector's weights."
     judge = _recognizer()
     if judge is None:
-        say(f"anonface: note: without the weights {RECOGNIZER}, faces are not compared with the originals")
-        pull = f"`anonface weights pull {RECOGNIZER}`"
+        say(f"anonface: note: without the weights {NAME}, faces are not compared with the originals")
+        pull = f"`anonface weights pull {NAME}`"
         return finder, None, f"Left out: the comparison with the originals, for want of weights ({pull})."
     return finder, judge, f"Recognizer: {judge.name}. Below a distance of {LIMIT:.2f} two faces count as one person."
 
 
-def _recognizer() -> Embedder | None:
+def _recognizer() -> Recognizer | None:
     """The recognizer, if its weights can be had."""
     from anonface import weights
-    from anonface.evaluation.embedders import load
-    from anonface.review.checks import RECOGNIZER
+    from anonface.faces.sface import NAME, SFace
 
     try:
-        if weights.status([RECOGNIZER])[0].state == "missing":
+        if weights.status([NAME])[0].state == "missing":
             with download_progress() as progress:
-                weights.pull([RECOGNIZER], progress)
-        return load(RECOGNIZER)
+                weights.pull([NAME], progress)
+        return SFace()
     except AnonfaceError:
         return None
 
 
 def _reviewed(
-    pair: Pair, detector: Finder | None, recognizer: Embedder | None, max_pixels: int
+    pair: Pair, detector: Finder | None, recognizer: Recognizer | None, max_pixels: int
 ) -> tuple[Reviewed, AnonfaceError | None]:
     """One photo with its checks; if it cannot be reviewed, also the reason."""
     from anonface.batch.task import open_photo
@@ -251,11 +254,14 @@ def _facts(pair: Pair, photo: Reviewed, error: AnonfaceError | None) -> dict[str
 
 
 def _summary(totals: Totals) -> str:
-    """Such as "12 photos, 3 faces replaced, 1 face covered by a mosaic; look first at 1 not found again"."""
+    """Such as "12 photos, 2 of them without a result, 3 faces replaced; look first at 1 not found again, 2 small"."""
     from anonface.review.checks import FINDINGS
     from anonface.review.page import KINDS
 
     faces = [f"{count(totals.kinds[kind], 'face')} {word}" for kind, word in KINDS.items() if totals.kinds[kind]]
-    said = ", ".join([count(totals.groups.total(), "photo"), *(faces or ["no face"])])
-    grave = [f"{totals.findings[finding]} {finding}" for finding in FINDINGS[:3] if totals.findings[finding]]
+    missing = totals.groups["no result"]
+    without = [f"{missing} of them without a result"] * bool(missing)
+    said = ", ".join([count(totals.groups.total(), "photo"), *without, *(faces or ["no face"])])
+    first = FINDINGS[: FINDINGS.index("small") + 1]
+    grave = [f"{totals.findings[f]} {f}" for f in first if totals.findings[f] and f != "covered"]  # counted before
     return f"{said}; look first at {', '.join(grave)}" if grave else said

@@ -21,7 +21,6 @@ from anonface.cli.console import (
     PARTLY_FAILED,
     Invocation,
     complain,
-    count,
     ended_json,
     error_json,
     print_json,
@@ -43,6 +42,7 @@ from anonface.errors import (
     NoFaceError,
     UsageError,
     WrongKeyError,
+    count,
 )
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from anonface.cli.console import NOT_READY, count, download_progress, escaped, megabytes, print_json, say, table
+from anonface.cli.console import NOT_READY, download_progress, escaped, megabytes, print_json, say, table
 from anonface.cli.doctor import runs
 from anonface.cli.options import AsJson
+from anonface.errors import count
 
 if TYPE_CHECKING:
     from anonface.weights import Status

@@ -8,7 +8,7 @@ import secrets
 import unicodedata
 from functools import cache
 
-from anonface.errors import KeyFileError
+from anonface.errors import KeyFileError, count
 
 LEAST = 12
 """Characters of a passphrase; below that, and among common ones, a guesser with a GPU gets through."""
@@ -131,8 +131,7 @@ def refuse_weak(passphrase: str) -> None:
     """
     text = unicodedata.normalize("NFC", passphrase)
     if len(text) < LEAST:
-        characters = "character" if len(text) == 1 else "characters"
-        raise KeyFileError(f"the passphrase has {len(text)} {characters}, at least {LEAST} are needed", _HINT)
+        raise KeyFileError(f"the passphrase has {count(len(text), 'character')}, at least {LEAST} are needed", _HINT)
     if is_common(text):
         raise KeyFileError("the passphrase is a common one, which is guessed at once", _HINT)
 

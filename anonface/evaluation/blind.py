@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from anonface.errors import OutputError, UsageError
+from anonface.errors import OutputError, UsageError, count
 from anonface.evaluation.metrics import wilson
 
 Pixels = NDArray[np.uint8]
@@ -75,7 +75,8 @@ class Sheets:
         (self.folder / "instructions.txt").write_text(INSTRUCTIONS, "utf-8")
         told = {str(i): ["altered" if altered else "photo", name] for i, (name, altered, _) in enumerate(faces, 1)}
         self.key.write_text(json.dumps(told, indent=1), "utf-8")
-        return f"{len(faces)} faces on {len(starts)} sheets in {self.folder}; the judge must not see {self.key}"
+        made = f"{count(len(faces), 'face')} on {count(len(starts), 'sheet')}"
+        return f"{made} in {self.folder}; the judge must not see {self.key}"
 
 
 def scores(key: Path, answers: Path) -> dict[str, dict[str, Any]]:

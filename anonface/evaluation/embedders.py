@@ -22,7 +22,7 @@ from torch import nn
 
 from anonface import weights
 from anonface.errors import AnonfaceError, UsageError
-from anonface.faces import align
+from anonface.faces import sface
 from anonface.models import facexlib_arcface
 from anonface.models.adaface import IR_50, IR_101, AdaFace, AdaFaceParams, Stages
 from anonface.models.facenet import FaceNet
@@ -34,14 +34,13 @@ Vector = NDArray[np.float64]
 Cut = Callable[[Pixels, Points], Pixels]
 Run = Callable[[Pixels], Vector]
 
-ARCFACE_SIDE = 112  # px
 # MTCNN's box (left, top, width, height) relative to the extent of the 468 points; mean over 174 photos.
 MTCNN_BOX = (0.020, -0.130, 0.956, 1.137)
 FACENET_SIDE, FACENET_MARGIN = 160, 14  # px; facenet-pytorch's own evaluation on LFW
 
 FACENET_LIMIT = ("1.1 as a squared distance, as in FaceNet's paper", math.sqrt(1.1))
 ARCFACE_LIMITS = (("0.8 as 1 - cosine", math.sqrt(2 * 0.8)), ("0.8 as a distance", 0.8))
-SFACE_LIMIT = ("OpenCV's own", 1.128)
+SFACE_LIMIT = ("OpenCV's own", sface.LIMIT)
 ARCFACE_USERS = ("ifadit-official", "dbaf-official")
 
 
@@ -79,15 +78,6 @@ class Embedder:
 # --- Inputs of the networks ------------------------------------------------------------------------------------------
 
 
-def five_point_face(crop: Pixels, mesh: Points) -> Pixels:
-    """The 112-px input of ArcFace: five points on ARCFACE_POINTS by a similarity transform."""
-    fine = 2  # samples a pixel along each axis
-    matrix = align.index_matrix(align.similarity(align.five_points(mesh), align.ARCFACE_POINTS * fine))
-    size = (ARCFACE_SIDE * fine, ARCFACE_SIDE * fine)
-    warped = cv2.warpAffine(crop, matrix, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
-    return np.asarray(cv2.resize(warped, (ARCFACE_SIDE, ARCFACE_SIDE), interpolation=cv2.INTER_AREA), np.uint8)
-
-
 def mtcnn_face(crop: Pixels, mesh: Points) -> Pixels:
     """The input of facenet-pytorch: MTCNN's box with a margin, stretched to 160 px."""
     low, extent = mesh.min(0), np.ptp(mesh, axis=0)
@@ -115,31 +105,14 @@ def _in_torch(network: nn.Module, scale: float = 127.5, bgr: bool = False) -> Ru
     return run
 
 
-def _sface(name: str) -> Run:
-    network = _read_onnx(name)
-
-    def run(pixels: Pixels) -> Vector:
-        network.setInput(cv2.dnn.blobFromImage(pixels), "data")  # the file lists its constants as inputs too
-        return np.asarray(network.forward()[0], np.float64)
-
-    return run
-
-
 def _edgeface(name: str) -> Run:
-    network = _read_onnx(name)
+    network = sface.read_onnx(name)
 
     def run(pixels: Pixels) -> Vector:
         network.setInput(cv2.dnn.blobFromImage(pixels, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
         return np.asarray(network.forward()[0], np.float64)
 
     return run
-
-
-def _read_onnx(name: str) -> cv2.dnn.Net:
-    try:
-        return cv2.dnn.readNetFromONNX(str(weights.path(name)))
-    except cv2.error as error:
-        raise UsageError("this OpenCV cannot read it", "pip install -U opencv-python") from error
 
 
 def _arcface(name: str) -> Run:
@@ -172,12 +145,12 @@ def _facenet(name: str) -> Run:
 Limits = tuple[tuple[str, float], ...]
 # By name: input, how the network is loaded, published thresholds, and the backends whose authors trained against it.
 EMBEDDERS: dict[str, tuple[Cut, Callable[[str], Run], Limits, tuple[str, ...]]] = {
-    "sface": (five_point_face, _sface, (SFACE_LIMIT,), ()),
-    "edgeface": (five_point_face, _edgeface, (), ()),
-    "ir-se50": (five_point_face, _arcface, ARCFACE_LIMITS, ARCFACE_USERS),
-    "facexlib-arcface": (five_point_face, _arcface, ARCFACE_LIMITS, ARCFACE_USERS),
-    "adaface": (five_point_face, partial(_adaface, IR_101), (), ()),
-    "adaface-ir50": (five_point_face, partial(_adaface, IR_50), (), ()),
+    "sface": (sface.five_point_face, sface.network, (SFACE_LIMIT,), ()),
+    "edgeface": (sface.five_point_face, _edgeface, (), ()),
+    "ir-se50": (sface.five_point_face, _arcface, ARCFACE_LIMITS, ARCFACE_USERS),
+    "facexlib-arcface": (sface.five_point_face, _arcface, ARCFACE_LIMITS, ARCFACE_USERS),
+    "adaface": (sface.five_point_face, partial(_adaface, IR_101), (), ()),
+    "adaface-ir50": (sface.five_point_face, partial(_adaface, IR_50), (), ()),
     "facenet": (mtcnn_face, _facenet, (FACENET_LIMIT,), ()),
 }
 

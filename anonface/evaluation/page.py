@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from anonface.errors import count
 from anonface.evaluation.report import Grid
 from anonface.images.pictures import document, inline, thumbnail
 
@@ -53,7 +54,7 @@ def _gallery(pictures: Mapping[str, Mapping[str, Pixels]]) -> Iterator[str]:
         yield "<p>None: nothing was measured in this run, and no picture is kept between runs.</p>"
         return
     columns = list(dict.fromkeys(heading for _, versions in shown for heading in versions))
-    yield f"<p>The first key of the first {len(shown)} photos of this run; black where no face was found.</p>"
+    yield f"<p>The first key of {count(len(shown), 'photo')} of this run; black where no face was found.</p>"
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     yield f"<table>\n<tr><th></th>{head}</tr>"
     for name, versions in shown:

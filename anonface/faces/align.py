@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anonface import weights
-from anonface.errors import UsageError
 from anonface.faces.detect import Face, Pixels, Points
 
 Matrix = NDArray[np.float64]
@@ -275,18 +274,8 @@ def box_face(rgb: Pixels, box: tuple[float, float, float, float]) -> Face:
     Returns:
         A face whose five points were found inside the box by the landmark network, or are where a face in such a box
         has them if it found those of a face beside it.
-
-    Raises:
-        UsageError: the box is empty or its middle lies outside the photo.
     """
     x, y, w, h = box
-    inside = 0 <= x + w / 2 < rgb.shape[1] and 0 <= y + h / 2 < rgb.shape[0]
-    if not (w > 0 and h > 0 and inside and all(map(math.isfinite, box))):
-        given, size = ",".join(f"{value:g}" for value in box), f"{rgb.shape[1]} x {rgb.shape[0]}"
-        raise UsageError(
-            f"the box {given} does not lie in the photo of {size} px",
-            "give left edge, top edge, width and height in pixels",
-        )
     guess = Face(box, BOX_POINTS * (w, h) + (x, y), 1.0)
     points = five_points(mesh468(rgb, guess))
     beside = np.abs(points.mean(0) - guess.points.mean(0)) > BESIDE * np.array([w, h])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -107,13 +108,38 @@ def no_face() -> NoFaceError:
     return NoFaceError("no face was found", "name one with --box x,y,w,h, or try --detector retinaface")
 
 
+def check_boxes(boxes: Sequence[Box], shape: tuple[int, ...]) -> None:
+    """Check boxes that a user names, which needs no network.
+
+    Args:
+        boxes: ``(x, y, w, h)`` in photo coordinates.
+        shape: the photo's ``(H, W, ...)``.
+
+    Raises:
+        UsageError: a box is empty, or its middle lies outside the photo.
+    """
+    for box in boxes:
+        x, y, w, h = box
+        inside = 0 <= x + w / 2 < shape[1] and 0 <= y + h / 2 < shape[0]
+        if not (w > 0 and h > 0 and inside and all(map(math.isfinite, box))):
+            given, size = ",".join(f"{value:g}" for value in box), f"{shape[1]} x {shape[0]}"
+            raise UsageError(
+                f"the box {given} does not lie in the photo of {size} px",
+                "give left edge, top edge, width and height in pixels",
+            )
+
+
 def locate(pixels: Pixels, detector: Detector, boxes: Sequence[Box] = ()) -> list[Located]:
     """The faces of a photo, by the upper edges of their boxes, from the top down.
 
     Args:
         pixels: uint8 [H, W, 3].
         boxes: faces that the detector misses, as (x, y, w, h).
+
+    Raises:
+        UsageError: as :func:`check_boxes`.
     """
+    check_boxes(boxes, pixels.shape)
     named = [align.box_face(pixels, box) for box in boxes]
     detected = [face for face in detector.detect(pixels) if not any(same_face(face, other) for other in named)]
     located: list[Located] = []

@@ -50,10 +50,6 @@ class Matcher:
         weights.load(self.encoder, "identity")
         self.encoder.requires_grad_(False).eval().to(self.device)
 
-    def similarity(self, one: Crop, other: Crop) -> float:
-        """The cosine of two faces' codes, -1 to 1; from SAME_PERSON on they match."""
-        return float((self.code(one) @ self.code(other)[0])[0])
-
     def code(self, crop: Crop) -> Tensor:
         """The unit code [1, 448] of an aligned face, uint8 [SIDE, SIDE, 3]."""
         face = torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1

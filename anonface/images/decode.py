@@ -13,7 +13,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from anonface.errors import AnonfaceError, ImageError, LimitError
+from anonface.errors import AnonfaceError, ImageError, LimitError, count
 from anonface.images import colour, depth, isobmff, jpeg, metadata, png, tiff
 from anonface.images.files import check_size
 from anonface.images.photo import Photo
@@ -168,7 +168,7 @@ def _decode(data: bytes, max_pixels: int, label: str) -> Photo:
     if kind in ("AVIF", "HEIF") and _is_deep_heif(image, data):
         notes.append("more than 8 bits a channel were reduced to 8")
     if trailing := metadata.bytes_behind(data, kind):
-        notes.append(f"{trailing} bytes behind the picture were left out")
+        notes.append(f"{count(trailing, 'byte')} behind the picture left out")
     exposure = metadata.exposure(exif, exif.get_ifd(metadata.EXIF_IFD))
     return Photo(pixels, alpha, icc, kind.lower(), tuple(notes), deep, exposure, grey, coding)
 

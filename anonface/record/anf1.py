@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from anonface.crypto.keys import SALT_BYTES, Argon2
-from anonface.errors import ContainerError, LimitError
+from anonface.errors import ContainerError, LimitError, count
 
 MAGIC = b"ANF1"
 VERSION = 1
@@ -247,7 +247,7 @@ def bound(header: Header) -> bytes:
     size = len(MAGIC) + 5 + len(body) + _FIXED_TAIL
     if size > MAX_HEADER:
         raise LimitError(
-            f"the record takes {size} bytes, {MAX_HEADER} is the limit ({len(header.faces)} faces)",
+            f"the record takes {size} bytes, {MAX_HEADER} is the limit ({count(len(header.faces), 'face')})",
             "split the photo into parts with fewer faces",
         )
     return MAGIC + struct.pack(">BI", VERSION, size) + body
@@ -443,9 +443,9 @@ def _fields(reader: _Reader, producer: str) -> Header:
         last = name.encode()
         parameters[name] = _read_value(reader)
     weights_digest = reader.take(DIGEST_BYTES)
-    width, height, count = reader.unpack(">IIH")
+    width, height, number = reader.unpack(">IIH")
     faces = []
-    for _ in range(count):
+    for _ in range(number):
         kind, *corners = reader.unpack(">B8i")
         if kind >= len(KINDS):
             raise _newer(f"a face of kind {kind}", producer)

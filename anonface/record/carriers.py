@@ -70,7 +70,10 @@ def expect(image: bytes, name: str, hint: str = _TO_RECOVER) -> bytes:
     Raises:
         ContainerError: there is none, or the file's structure is broken.
     """
-    record = extract(image)
+    try:
+        record = extract(image)
+    except ContainerError as error:
+        raise ContainerError(f"{name!r}: {error.message}", error.hint) from error
     if record is None:
         raise ContainerError(f"{name!r} carries no anonface record (saving it with another program drops it)", hint)
     return record

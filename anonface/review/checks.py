@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 
 from anonface.checks import seen_at
 from anonface.errors import ContainerError
-from anonface.evaluation.embedders import Embedder
-from anonface.faces import align
-from anonface.faces.detect import Box, Detector, Face
+from anonface.faces import sface
+from anonface.faces.detect import Box, Detector
 from anonface.faces.locate import locate
 from anonface.record import anf1, carriers
 from anonface.record.anf1 import FaceReport
 
 Pixels = NDArray[np.uint8]
-Finding = Literal["not found again", "still matched", "still seen", "covered", "small", "no finding", "left"]
+Finding = Literal[
+    "not found again", "still matched", "still seen", "covered", "low realism", "small", "no finding", "left"
+]
 FINDINGS: tuple[Finding, ...] = get_args(Finding)
 """What was found out about a face, in the order in which a person looks; the last is one that was to be left."""
 
-RECOGNIZER, LIMIT = "sface", 1.128
-"""The recognizer, and the distance of unit embeddings below which two faces count as one person: OpenCV's own."""
 SMALL = 48  # px: width of a face's box, below which a synthetic face shows little of its faults
-CROP = 256  # px, of an aligned face for a recognizer
+LESS_SURE = 0.05
+"""By how much the detector's certainty must fall for a face to count as broken: of 40 replaced ones none lost 0.005."""
 SAME = 5.0  # mean difference of grey levels up to which a face counts as unchanged; JPEG alone changes 1 to 3
 
 
@@ -58,7 +58,7 @@ def check(
     after: Pixels,
     faces: Sequence[FaceReport],
     detector: Detector | None,
-    recognizer: Embedder | None,
+    recognizer: sface.Recognizer | None,
 ) -> list[Checked]:
     """Check the faces of one finished photo.
 
@@ -70,7 +70,7 @@ def check(
     """
     boxes = [face.box for face in faces]
     again = seen_at(after, boxes, detector) if detector else [None] * len(faces)
-    known = seen_at(before, boxes, detector) if detector and recognizer else [None] * len(faces)
+    known = seen_at(before, boxes, detector) if detector else [None] * len(faces)
     results = []
     for face, then, now in zip(faces, known, again, strict=True):
         findings: list[Finding] = []
@@ -81,23 +81,17 @@ def check(
             findings = ["still seen", "covered"] if now else ["covered"]
         else:
             if recognizer and then and now:
-                ends = _embedding(before, then, recognizer), _embedding(after, now, recognizer)
-                distance = float(np.linalg.norm(ends[0] - ends[1]))
+                distance = sface.distance(recognizer, before, then, after, now)
             if detector and now is None:
                 findings.append("not found again")
-            if distance is not None and distance < LIMIT:
+            if distance is not None and distance < sface.LIMIT:
                 findings.append("still matched")
+            if then and now and then.score - now.score > LESS_SURE:
+                findings.append("low realism")
             if max(face.box[2:]) < SMALL:
                 findings.append("small")
         results.append(Checked(face, tuple(findings) or ("no finding",), distance))
     return results
-
-
-def _embedding(pixels: Pixels, face: Face, recognizer: Embedder) -> NDArray[np.float64]:
-    mesh = align.landmarks468(pixels, face)
-    quad = align.ffhq_quad(mesh)
-    points = align.transform(align.photo_to_crop(quad, CROP), mesh)
-    return recognizer.embed(align.crop(pixels, quad, CROP), points)
 
 
 def faces_of(before: Pixels, after: Pixels, data: bytes, detector: Detector) -> list[FaceReport]:

@@ -40,6 +40,10 @@ SECTIONS: dict[Finding, tuple[str, str]] = {
     ),
     "still seen": ("Covered, and still seen as a face", "The detector still finds a face in the mosaic."),
     "covered": ("Covered by a mosaic", "These faces could not be replaced."),
+    "low realism": (
+        "Low realism",
+        "The detector is less certain of the result than of the original. Such faces are often broken.",
+    ),
     "small": ("Small", f"Replaced faces of less than {SMALL} px."),
     "no finding": (
         "The others",
@@ -51,6 +55,11 @@ PHOTOS: dict[Group, tuple[str, str]] = {
     "no face": ("Photos in which no face was found", "Look for faces that the detector missed."),
     "no result": ("Photos without a result", "The originals, where they can be read."),
     "other": ("All other photos", "The results as a whole. Look for faces that the detector missed."),
+}
+IN_SUMMARY: dict[Group, str] = {
+    "no result": "photos without a result",
+    "no face": "photos without a face",
+    "left in the clear": "photos with faces left in the clear",
 }
 
 STYLE = """
@@ -157,7 +166,9 @@ class Page:
         sections += [(f"p{n}", *PHOTOS[group], self._photos[group]) for n, group in enumerate(GROUPS)]
         sections = [section for section in sections if section[3]]
         totals = self.totals
-        counts = [("photos", totals.groups.total()), ("faces", totals.kinds.total())]
+        counts = [("photos", totals.groups.total())]
+        counts += [(what, totals.groups[group]) for group, what in IN_SUMMARY.items() if totals.groups[group]]
+        counts += [("faces", totals.kinds.total())]
         counts += [(f"faces {word}", totals.kinds[kind]) for kind, word in KINDS.items()]
         rows = "".join(f"<tr><td>{what}</td><td>{number}</td></tr>\n" for what, number in counts)
         links = "".join(f'<li><a href="#{a}">{text}</a>: {len(cards)}</li>\n' for a, text, _, cards in sections)

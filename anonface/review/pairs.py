@@ -75,7 +75,7 @@ def pairs_by_name(paths: Sequence[str], recursive: bool) -> tuple[list[Pair], li
         pairs.append(Pair(source, result, note="" if result else "no result was found"))
     used = {os.path.realpath(pair.result) for pair in pairs if pair.result}
     if not used:
-        raise UsageError(f"none of the {len(results)} results goes with one of the {len(pairs)} photos", HINT)
+        raise UsageError("no result goes with one of the photos", HINT)
     return pairs, [file for place, file in results.items() if place not in used]
 
 

@@ -283,6 +283,8 @@ def _absence(row: Entry, tried: list[str]) -> WeightsError:
     hint = f"{_by_hand(row)}, put it into a folder and name that folder in ANONFACE_WEIGHTS"
     if _offline():
         hint = f"`anonface weights pull` without --offline and ANONFACE_OFFLINE, or {hint}"
+    elif tried:
+        hint = f"check the network connection, or {hint}"
     return WeightsError(f"weights {row.name!r} ({row.file}) could not be had: {reasons}", hint)
 
 

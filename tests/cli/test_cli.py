@@ -45,11 +45,25 @@ def names(folder):
     return sorted(file.name for file in Path(folder).iterdir())
 
 
+def contents(folder):
+    """What is in a folder, and when it was written."""
+    return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in Path(folder).iterdir()}
+
+
 def files():
     return sorted(file for file in Path().rglob("*") if file.is_file())
 
 
 # --- There and back --------------------------------------------------------------------------------------------------
+
+
+def test_a_box_that_is_not_in_the_photo_is_found_before_any_network_is_loaded(anonface, key, monkeypatch):
+    photo("a.png")
+    before = files()
+    monkeypatch.setattr("anonface.pipeline.Engine", None)
+    for box in ("100,4,8,8", "4,-100,8,8", "38,28,8,8"):
+        code, _, err = anonface("anonymize", "a.png", "--key-file", key, "--box", "4,4,8,8", "--box", box)
+        assert code == 2 and f"the box {box} does not lie in the photo of 40 x 32 px" in err and files() == before
 
 
 def test_there_and_back(anonface, room):
@@ -636,7 +650,7 @@ def test_what_a_photo_leaves_behind_is_noted(anonface, key):
     photo("a.jpg", format="jpeg")
     Path("a.jpg").write_bytes(Path("a.jpg").read_bytes() + b"a video behind the picture")
     code, _, err = anonface("anonymize", "a.jpg", "--key-file", key)
-    assert code == 0 and "26 bytes behind the picture were left out" in err
+    assert code == 0 and "26 bytes behind the picture left out" in err
 
 
 def test_results_are_named_as_asked(anonface, key):
@@ -1037,17 +1051,25 @@ def test_a_run_that_is_killed_and_resumed(anonface, key, counted, moment, number
     assert all((pixels(f"back/{n}.recovered.png") == pixels(f"album/{n}.png")).all() for n in range(3))
 
 
+def noted_as_written():
+    """How many photos the journal in out/ says are written."""
+    return sum(file.read_text().count('"written": true') for file in Path().glob("out/.anonface-*.journal"))
+
+
 @pytest.mark.slow
 def test_a_second_run_of_a_command_at_work_is_refused(anonface, key, counted):
     album(3)
     args = ["anonymize", "album", "-o", "out", "--key-file", key]
     process = begun(args, engine="Hesitant")
-    patience = time.monotonic() + 60
-    while not Path("here").exists() and time.monotonic() < patience:
+    patience = time.monotonic() + 180
+    while noted_as_written() < 2 and time.monotonic() < patience:  # from then on the process writes nothing
         time.sleep(0.01)
+    before = contents("out")
+    assert len(before) == 3  # two results and the journal
     for resume in ([], ["--resume"], ["--overwrite"]):
         code, _, err = anonface(*args, *resume)
         assert code == 10 and err.count("error:") == 1 and "another run of this command is at work" in err
+        assert contents("out") == before
     assert counted == []
     process.kill()
     process.wait(60)
@@ -1881,3 +1903,27 @@ def test_a_journal_that_was_edited_decides_neither_key_nor_costs(anonface, key):
     journal.write_text("\n".join([json.dumps(edited), *lines]) + "\n")
     code, _, err = anonface("anonymize", "album", "-o", "out", "--key-file", key, "--resume")
     assert code == 2 and "another key" in err
+
+
+@pytest.mark.parametrize(("data", "says"), [(b"", "is empty"), (b"text", "is not an image")])
+@pytest.mark.parametrize("command", ["recover", "rekey", "strip", "inspect"])
+def test_what_is_no_photo_is_not_said_to_lack_a_record(anonface, key, command, data, says):
+    Path("a.anon.jpg").write_bytes(data)
+    keys = {"recover": ["--key-file", key], "rekey": ["--old-key-file", key, "--new-key-file", "new.key"]}
+    anonface("keygen", "new.key")
+    before = files()
+    code, _, err = anonface(command, "a.anon.jpg", *keys.get(command, []))
+    assert code == 4 and err.count("error:") == 1 and "'a.anon.jpg'" in err and files() == before
+    assert says in err or command == "inspect"
+
+
+def test_a_broken_file_and_a_sidecar_that_is_none_are_named(anonface, key):
+    photo("a.png")
+    assert anonface("anonymize", "a.png", "--key-file", key)[0] == 0
+    Path("cut.png").write_bytes(Path("a.anon.png").read_bytes()[:-40])
+    for command in ("inspect", "recover"):
+        keys = ["--key-file", key] * (command == "recover")
+        code, _, err = anonface(command, "cut.png", *keys)
+        assert code == 8 and err.count("cut.png") == 1 and "structure is broken" in err
+    code, _, err = anonface("recover", "a.anon.png", "--key-file", key, "--sidecar", "a.png")
+    assert code == 8 and "'a.png' carries no anonface record" in err

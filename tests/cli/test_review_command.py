@@ -49,7 +49,7 @@ def test_a_run_leaves_a_page_of_all_its_photos(anonface, key):
     Path("album/broken.png").write_bytes(b"no photo")
     command = ["anonymize", "album", "-o", "out", "--key-file", key, "--review", "page.html", "--report", "r.json"]
     code, _, err = anonface(*command)
-    assert code == 3 and "anonface: made page.html: 4 photos, 2 faces replaced" in err
+    assert code == 3 and "anonface: made page.html: 4 photos, 1 of them without a result, 2 faces replaced" in err
     assert "page.html shows the original faces; keep it as safe as the photos" in err
     said = said_by("page.html")
     assert "faces replaced 2" in said and "Photos in which no face was found: 1" in said
@@ -132,6 +132,8 @@ def test_what_does_not_go_together_is_refused(anonface, key):
         (["a.png", "--report", "r.json"], 2),
         (["--report", "r.json"], 2),
         (["nothere"], 4),
+        (["a.png", "-"], 2),
+        (["--report", "-"], 2),
     ]:
         got, _, err = anonface("review", *args, "-o", "page.html")
         assert got == code and "hint: " in err and not Path("page.html").exists(), (args, err)
@@ -173,14 +175,14 @@ def test_without_the_detector_s_weights_a_report_is_enough(anonface, key, monkey
 def test_a_recognizer_that_cannot_be_had_is_left_out(monkeypatch):
     monkeypatch.undo()
 
-    def fails(name):
+    def fails():
         raise WeightsError("missing")
 
     monkeypatch.setenv("ANONFACE_OFFLINE", "1")
-    monkeypatch.setattr("anonface.evaluation.embedders.load", fails)
+    monkeypatch.setattr("anonface.faces.sface.SFace", fails)
     monkeypatch.setattr("anonface.weights.status", lambda names: [type("Status", (), {"state": "ready"})()])
     assert review_command._recognizer() is None
-    monkeypatch.setattr("anonface.evaluation.embedders.load", lambda name: name)
+    monkeypatch.setattr("anonface.faces.sface.SFace", lambda: "sface")
     assert review_command._recognizer() == "sface"
 
 

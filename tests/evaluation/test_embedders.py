@@ -14,6 +14,7 @@ from anonface.evaluation import embedders
 from anonface.evaluation.choices import chosen
 from anonface.evaluation.embedders import EMBEDDERS, available, load
 from anonface.evaluation.judges import Judges
+from anonface.faces import align, sface
 from anonface.models.adaface import IR_50, IR_101, AdaFaceParams
 from anonface.models.facenet import FaceNet
 
@@ -56,9 +57,9 @@ def test_those_of_the_registry_recognise(judges, faces):
 
 
 def test_the_published_limit_of_sface_tells_these_apart(judges, faces):
-    sface = judges.embedders[0]
-    ((_, limit),) = sface.limits
-    first, *rest = (sface.embed(face.crop, face.mesh) for face in faces)
+    embedder = judges.embedders[0]
+    ((_, limit),) = embedder.limits
+    first, *rest = (embedder.embed(face.crop, face.mesh) for face in faces)
     assert [bool(np.linalg.norm(first - e) < limit) for e in rest] == [True, False, False, False]
 
 
@@ -72,17 +73,17 @@ def test_no_recognizer_was_in_a_loss():
 def test_the_five_points_land_where_they_belong(faces):
     crop = np.zeros((256, 256, 3), np.uint8)
     mesh = faces[0].mesh
-    points = embedders.align.five_points(mesh)
-    matrix = embedders.align.similarity(points, embedders.align.ARCFACE_POINTS)
-    assert np.abs(embedders.align.transform(matrix, points) - embedders.align.ARCFACE_POINTS).max() < 7  # she laughs
+    points = align.five_points(mesh)
+    matrix = align.similarity(points, align.ARCFACE_POINTS)
+    assert np.abs(align.transform(matrix, points) - align.ARCFACE_POINTS).max() < 7  # she laughs
     assert matrix[0, 0] == matrix[1, 1] and matrix[0, 1] == -matrix[1, 0]
-    shifted = embedders.align.similarity(points, points * 2 + 5)
+    shifted = align.similarity(points, points * 2 + 5)
     np.testing.assert_allclose(shifted, [[2, 0, 5], [0, 2, 5]], atol=1e-9)
     x, y = (int(v) for v in points[2])
     crop[y - 6 : y + 7, x - 6 : x + 7] = 255
-    small = embedders.five_point_face(crop, mesh)
+    small = sface.five_point_face(crop, mesh)
     rows, columns, _ = np.nonzero(small > 128)
-    expected = embedders.align.transform(matrix, np.array([[x + 0.5, y + 0.5]]))[0]
+    expected = align.transform(matrix, np.array([[x + 0.5, y + 0.5]]))[0]
     assert small.shape == (112, 112, 3) and (columns.mean() + 0.5, rows.mean() + 0.5) == pytest.approx(
         expected, abs=0.7
     )

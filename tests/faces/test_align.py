@@ -10,6 +10,7 @@ import pytest
 from anonface.errors import UsageError
 from anonface.faces import align
 from anonface.faces.detect import Face, Pixels, Points, build_detector
+from anonface.faces.locate import check_boxes
 
 TILTED = align.square(np.array([70.0, 60.0]), 50.0, 0.4)
 
@@ -124,7 +125,7 @@ def test_a_box_alone_is_enough(portrait: Pixels, face: Face) -> None:
 @pytest.mark.parametrize("box", [(10, 10, 0, 40), (-500, 10, 40, 40), (10, 10, math.nan, 40)])
 def test_useless_boxes(portrait: Pixels, box: tuple[float, float, float, float]) -> None:
     with pytest.raises(UsageError):
-        align.box_face(portrait, box)
+        check_boxes([box], portrait.shape)
 
 
 def test_pose_of_mirrored_and_turned_heads(portrait: Pixels, mesh: Points) -> None:

@@ -189,7 +189,7 @@ def test_further_pictures_and_trailers_are_reported() -> None:
     for kind in ("JPEG", "PNG", "WEBP", "AVIF"):
         plain = saved(first, kind)
         assert read_photo(plain).notes == ()
-        assert read_photo(plain + video).notes == ("800 bytes behind the picture were left out",)
+        assert read_photo(plain + video).notes == ("800 bytes behind the picture left out",)
 
 
 def test_a_preview_is_not_taken_for_the_photo() -> None:

@@ -61,7 +61,7 @@ def test_results_that_keep_the_format_tell_photos_apart():
 @pytest.mark.parametrize(
     ("files", "paths", "said"),
     [
-        (["album/a.jpg", "out/b.anon.png"], ["album", "out"], "none of the 1 results goes with one of the 1 photos"),
+        (["album/a.jpg", "out/b.anon.png"], ["album", "out"], "no result goes with one of the photos"),
         (["album/a.jpg", "out/a.png"], ["album", "out"], "none is named *.anon.*"),
         (["out/b.anon.png"], ["out"], "no photo to review, only results"),
         (["album/x.txt"], ["album"], "no photo to review"),

@@ -10,7 +10,7 @@ from PIL import Image
 from anonface.checks import seen_at
 from anonface.faces import blend
 from anonface.faces.align import cover_quad
-from anonface.faces.detect import build_detector
+from anonface.faces.detect import Face, build_detector
 from anonface.record import anf1
 from anonface.record.anf1 import FaceEntry, FaceReport, Header
 from anonface.review import checks
@@ -68,7 +68,7 @@ def test_a_face_that_is_gone_is_not_found_again(photo, box):
 
 
 def test_a_face_that_is_the_same_is_matched_and_another_is_not(photo, box, monkeypatch):
-    monkeypatch.setattr(checks, "LIMIT", 0.3)
+    monkeypatch.setattr(checks.sface, "LIMIT", 0.3)
     found_by = build_detector(), Judge()
     (same,) = check(photo, photo, [report(box)], *found_by)
     assert same.findings == ("still matched",) and same.distance < 0.1
@@ -102,6 +102,7 @@ def test_the_order_is_that_of_the_danger():
         checked("still seen", "covered"),
         checked("covered", side=300),
         checked("covered", side=30),
+        checked("low realism", "small", side=30),
         checked("small", side=20),
         checked("small", side=40),
         checked("no finding", distance=1.2),
@@ -109,6 +110,19 @@ def test_the_order_is_that_of_the_danger():
         checked("no finding"),
     ]
     assert sorted(order[::-1], key=lambda face: face.rank) == order
+
+
+def test_a_face_of_which_the_detector_is_less_certain_is_of_low_realism(photo, box):
+    class Doubting:
+        """Is as certain as the first pixel is bright."""
+
+        def detect(self, rgb):
+            return [Face(box, np.zeros((5, 2)), float(rgb[0, 0, 0]) / 255)]
+
+    before, after, same = (photo.copy() for _ in range(3))
+    before[0, 0], after[0, 0], same[0, 0] = 240, 220, 235
+    (less,), (fine,) = (check(before, made, [report(box)], Doubting(), None) for made in (after, same))
+    assert less.findings == ("low realism",) and fine.findings == ("no finding",)
 
 
 def test_small_faces_are_said_to_be_small(photo):

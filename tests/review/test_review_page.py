@@ -91,6 +91,9 @@ def test_the_most_dangerous_faces_come_first_and_all_are_counted():
     rows = re.findall(r"<tr><td>(.*?)</td><td>(\d+)</td></tr>", text)
     assert rows == [
         ("photos", "8"),
+        ("photos without a result", "1"),
+        ("photos without a face", "2"),
+        ("photos with faces left in the clear", "1"),
         ("faces", "6"),
         ("faces replaced", "4"),
         ("faces covered by a mosaic", "1"),

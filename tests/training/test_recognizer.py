@@ -32,7 +32,7 @@ def test_it_looks_where_an_evaluation_does_and_gradients_reach_the_face():
     eye = Recognizer(lambda x: seen.append(x) or x.flatten(1))  # type: ignore[arg-type]
     face = (torch.from_numpy(crop).permute(2, 0, 1)[None].float() / 127.5 - 1).requires_grad_()
     eye(face, frames(torch.from_numpy(mesh)[None].float() / 256))
-    expected = embedders.five_point_face(crop, mesh).transpose(2, 0, 1) / 127.5 - 1
+    expected = embedders.sface.five_point_face(crop, mesh).transpose(2, 0, 1) / 127.5 - 1
     assert seen[0].shape == (1, 3, 112, 112)
     assert np.abs(seen[0][0].detach().numpy() - expected).mean() < 0.01
     seen[0].sum().backward()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anonface.crypto.keys import Key
+from anonface.errors import count
 from anonface.evaluation.audit.finding import Attack, Finding, standing, told_apart
 from anonface.evaluation.audit.model import Model
 from anonface.evaluation.audit.subject import Seen, Subject, by_code, by_look
@@ -48,7 +49,7 @@ def _run(subject: Subject) -> list[Finding]:
                 np.nan if hidden is None else score(target, candidates, n, hidden) for n in range(len(candidates))
             ]
             ranks.append(standing(values[true], values[:true] + values[true + 1 :]))
-    detail = f"{subject.sizes.candidates} candidates a photo; 0.5 is the middle, 1 the first or last place"
+    detail = f"{count(subject.sizes.candidates, 'candidate')} a photo; 0.5 is the middle, 1 the first or last place"
     return [told_apart(MEASURE, standings, subject.people, folded=True, detail=detail)]
 
 

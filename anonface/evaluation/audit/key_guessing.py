@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anonface.crypto.keys import KEY_BYTES, Key
-from anonface.errors import WrongKeyError
+from anonface.errors import WrongKeyError, count
 from anonface.evaluation.audit.finding import UNIFORM, Attack, Finding, counted, matched, standing, told_apart
 from anonface.evaluation.audit.subject import Seen, Subject, by_look
 from anonface.evaluation.metrics import likeness
@@ -55,7 +55,7 @@ def _climbing(subject: Subject) -> Finding:
     steps = subject.sizes.guesses
     # of the mean over all steps towards the key of their standings among those away from it (Mann and Whitney 1947)
     spread = min(UNIFORM, math.sqrt((steps + 1) / 3) / steps)
-    detail = f"{len(tops)} climbs of {steps} steps, {sum(tops)} of {len(tops)} above as many unrelated keys"
+    detail = f"{count(len(tops), 'climb')} of {steps} steps, {sum(tops)} of {len(tops)} above as many unrelated keys"
     return told_apart(
         "half-right keys: nearer steps look better", {"": standings}, people, spread=spread, detail=detail
     )

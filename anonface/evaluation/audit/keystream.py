@@ -21,6 +21,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from anonface.errors import count
 from anonface.evaluation.audit.finding import Attack, Finding, counted, standing, told_apart
 from anonface.evaluation.audit.subject import Subject
 
@@ -131,7 +132,7 @@ def _nonces(subject: Subject) -> Finding:
 
 def _payloads(subject: Subject) -> list[Finding]:
     """Photos under one key and the constant salt, their payloads as the program makes them under another key."""
-    measures = [MEASURES[0], *(MEASURES[1].format(count) for count in KNOWN)]
+    measures = [MEASURES[0], *(MEASURES[1].format(told) for told in KNOWN)]
     if subject.model.said is None or subject.model.payload is None:
         return [
             told_apart(measures[0], {}, subject.people, detail="no latent residual is written under these settings")
@@ -153,12 +154,12 @@ def _payloads(subject: Subject) -> list[Finding]:
     said, own = ([those[number] for number in alike] for those in (said, own))
     people = [people[number] for number in alike]
     if len(said) < 2 + max(KNOWN):
-        return [told_apart(measures[0], {}, subject.people, detail=f"{len(said)} payloads of one length, too few")]
+        return [told_apart(measures[0], {}, subject.people, detail=f"{count(len(said), 'payload')} of one length, too few")]
     findings = []
-    for measure, count in zip(measures, (0, *KNOWN), strict=True):
-        known = {number: number for number in range(count)}
+    for measure, told in zip(measures, (0, *KNOWN), strict=True):
+        known = {number: number for number in range(told)}
         fits = assigned(np.stack(said), np.stack(own), known)
-        others = np.arange(count, len(said))
+        others = np.arange(told, len(said))
         ranks = [standing(fits[i, i], fits[i, others[others != i]]) for i in others]
         findings.append(told_apart(measure, {"payload": ranks}, [people[i] for i in others]))
     return findings

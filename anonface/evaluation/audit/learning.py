@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from anonface.errors import count
 from anonface.evaluation.audit.finding import Attack, Finding, standing, told_apart
 from anonface.evaluation.audit.subject import Seen, Subject
 from anonface.evaluation.judges import Original
@@ -27,7 +28,7 @@ def _inversion(subject: Subject) -> list[Finding]:
     attacked = set(subject.people)
     pairs = [(photo, seen) for photo, seen in subject.practice if photo.identity not in attacked]
     if len(pairs) < FEWEST:
-        why = f"{len(pairs)} pairs of other people to learn from"
+        why = f"{count(len(pairs), 'pair')} of other people to learn from"
         return [told_apart(WAY_BACK, {}, subject.people, detail=why)]
     given = np.stack([features(seen) for _, seen in pairs])
     wanted = np.stack([original_features(subject, photo) for photo, _ in pairs])
@@ -42,7 +43,7 @@ def _inversion(subject: Subject) -> list[Finding]:
         scores = [likeness(guess, original_features(subject, face)) for face in faces]
         standings.append(standing(scores[0], scores[1:]))
         first += scores[0] > max(scores[1:], default=np.inf)
-    detail = f"{len(pairs)} pairs; the person came first in {first} of {len(standings)}"
+    detail = f"{count(len(pairs), 'pair')}; the person came first in {first} of {len(standings)}"
     detail = "; ".join(filter(None, [detail, subject.alone]))
     return [told_apart(WAY_BACK, {"": standings}, subject.people, detail=detail)]
 
@@ -122,7 +123,8 @@ def _parrot(subject: Subject) -> list[Finding]:
         standings.append(standing(scores[0], scores[1:]))
         first += scores[0] > max(scores[1:], default=np.inf)
     tried = int((~np.isnan(standings)).sum())
-    detail = f"{len(examples)} examples of {len(means)} suspects; the person came first in {first} of {tried}"
+    told = f"{count(len(examples), 'example')} of {count(len(means), 'suspect')}"
+    detail = f"{told}; the person came first in {first} of {tried}"
     return [told_apart(ADAPTED, {"": standings}, subject.people, detail=detail)]
 
 

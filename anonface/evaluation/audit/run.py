@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from anonface.errors import count
 from anonface.evaluation.audit import candidates, files, key_guessing, keystream, learning, recognition, several_photos
 from anonface.evaluation.audit.finding import Attack, Finding
 from anonface.evaluation.audit.subject import Subject
@@ -102,7 +103,7 @@ def table(result: Audit) -> Table:
     from rich import box
     from rich.table import Table
 
-    title = f"Audit of {result.settings['photos attacked']} photos"
+    title = f"Audit of {count(int(str(result.settings['photos attacked'])), 'photo')}"
     lines = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("attack", "measure", "found", "limit", "of", ""):
         lines.add_column(column, justify="right" if column in ("found", "limit", "of") else "left")
