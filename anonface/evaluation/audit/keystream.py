@@ -154,7 +154,8 @@ def _payloads(subject: Subject) -> list[Finding]:
     said, own = ([those[number] for number in alike] for those in (said, own))
     people = [people[number] for number in alike]
     if len(said) < 2 + max(KNOWN):
-        return [told_apart(measures[0], {}, subject.people, detail=f"{count(len(said), 'payload')} of one length, too few")]
+        few = f"{count(len(said), 'payload')} of one length, too few"
+        return [told_apart(measures[0], {}, subject.people, detail=few)]
     findings = []
     for measure, told in zip(measures, (0, *KNOWN), strict=True):
         known = {number: number for number in range(told)}
