@@ -1,5 +1,5 @@
-"""Colour transfer: the photo's light, skin tone, saturation and contrast on a render, from blurred colours and one
-number an octave alone."""
+"""Colour transfer: the photo's light, skin tone, saturation and contrast on a render, from blurred colours and two
+numbers an octave alone."""
 
 from __future__ import annotations
 
@@ -36,17 +36,20 @@ def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
 def match_contrast(render: Tensor, face: Tensor, mask: Tensor, octaves: int = OCTAVES) -> Tensor:
     """Give the render, octave by octave, the contrast that the face has within the mask.
 
-    In a sharp photo eyes, lashes and skin get as sharp, in a soft one they stay soft. One number an octave passes from
-    the photo to the render. Pictures are [B, 3, R, R], about -1 to 1, masks [B, 1, R, R] in 0..1; R is a multiple of
+    In a sharp photo eyes, lashes and skin get as sharp, in a soft one they stay soft. Light and hues count apart, as
+    cameras and JPEG smooth hues more. Two numbers an octave pass from the photo to the render. Pictures are [B, 3, R, R], about -1 to 1, masks [B, 1, R, R] in 0..1; R is a multiple of
     2 ** octaves.
     """
     if octaves == 0:
         return render
     coarse, photo, cover = (F.avg_pool2d(picture, 2) for picture in (render, face, mask))
-    detail = render - _doubled(coarse)
-    contrast = _contrast(face - _doubled(photo), mask) / _contrast(detail, mask)
-    gain = contrast.clamp(1 / MOST_CONTRAST, MOST_CONTRAST)
-    return _doubled(match_contrast(coarse, photo, cover, octaves - 1)) + gain * detail
+    ours, theirs = render - _doubled(coarse), face - _doubled(photo)
+    light, wanted = luma(ours), luma(theirs)
+    result = _doubled(match_contrast(coarse, photo, cover, octaves - 1))
+    for part, goal in ((light, wanted), (ours - light, theirs - wanted)):
+        contrast = _contrast(goal, mask) / _contrast(part, mask)
+        result = result + contrast.clamp(1 / MOST_CONTRAST, MOST_CONTRAST) * part
+    return result
 
 
 def _doubled(picture: Tensor) -> Tensor:
@@ -54,10 +57,10 @@ def _doubled(picture: Tensor) -> Tensor:
 
 
 def _contrast(detail: Tensor, mask: Tensor) -> Tensor:
-    """Root mean square of a detail [B, 3, R, R] where the mask is whole, [B, 1, 1, 1]."""
+    """Root mean square of a detail [B, C, R, R] where the mask is whole, [B, 1, 1, 1]."""
     inside = (mask > 0.9).to(detail)
     squares = (detail.square() * inside).sum((1, 2, 3), keepdim=True)
-    return (squares / (3 * inside.sum((1, 2, 3), keepdim=True) + 1e-6) + 1e-7).sqrt()
+    return (squares / (detail.shape[1] * inside.sum((1, 2, 3), keepdim=True) + 1e-6) + 1e-7).sqrt()
 
 
 def _spread(hues: Tensor, mask: Tensor) -> Tensor:
