@@ -37,8 +37,9 @@ def match_contrast(render: Tensor, face: Tensor, mask: Tensor, octaves: int = OC
     """Give the render, octave by octave, the contrast that the face has within the mask.
 
     In a sharp photo eyes, lashes and skin get as sharp, in a soft one they stay soft. Light and hues count apart, as
-    cameras and JPEG smooth hues more. Two numbers an octave pass from the photo to the render. Pictures are [B, 3, R, R], about -1 to 1, masks [B, 1, R, R] in 0..1; R is a multiple of
-    2 ** octaves.
+    cameras and JPEG smooth hues more. Two numbers an octave pass from the photo to the render.
+
+    Pictures are [B, 3, R, R], about -1 to 1, masks [B, 1, R, R] in 0..1; R is a multiple of 2 ** octaves.
     """
     if octaves == 0:
         return render
