@@ -13,7 +13,8 @@ TONE_GRID = 16  # cells along the side on which light is compared
 HUE_GRID = 32  # and on which the variation of hues is measured: a watermark's detail is finer
 TONE_GAIN = 2.5  # the most by which light is raised or lowered
 LIFT = 1.2  # of pixels in [-1, 1]: black reflects a little
-OCTAVES, MOST_CONTRAST = 5, 2.0  # in which contrast is compared, and the most by which it is raised or lowered
+COARSEST = 8  # px, the side of the crop at which contrast is no longer compared
+MOST_CONTRAST = 2.0  # the most by which it is raised or lowered
 TONE_REACH = 2.0  # standard deviation of the blur, in cells
 
 
@@ -33,20 +34,20 @@ def match_tones(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
     return plain + (theirs / ours).clamp_max(1.0) * (toned - plain) - LIFT
 
 
-def match_contrast(render: Tensor, face: Tensor, mask: Tensor, octaves: int = OCTAVES) -> Tensor:
+def match_contrast(render: Tensor, face: Tensor, mask: Tensor) -> Tensor:
     """Give the render, octave by octave, the contrast that the face has within the mask.
 
     In a sharp photo eyes, lashes and skin get as sharp, in a soft one they stay soft. Light and hues count apart, as
     cameras and JPEG smooth hues more. Two numbers an octave pass from the photo to the render.
 
-    Pictures are [B, 3, R, R], about -1 to 1, masks [B, 1, R, R] in 0..1; R is a multiple of 2 ** octaves.
+    Pictures are [B, 3, R, R], about -1 to 1, masks [B, 1, R, R] in 0..1; R is COARSEST times a power of 2.
     """
-    if octaves == 0:
+    if render.shape[-1] <= COARSEST:
         return render
     coarse, photo, cover = (F.avg_pool2d(picture, 2) for picture in (render, face, mask))
     ours, theirs = render - _doubled(coarse), face - _doubled(photo)
     light, wanted = luma(ours), luma(theirs)
-    result = _doubled(match_contrast(coarse, photo, cover, octaves - 1))
+    result = _doubled(match_contrast(coarse, photo, cover))
     for part, goal in ((light, wanted), (ours - light, theirs - wanted)):
         contrast = _contrast(goal, mask) / _contrast(part, mask)
         result = result + contrast.clamp(1 / MOST_CONTRAST, MOST_CONTRAST) * part
