@@ -117,7 +117,7 @@ def _row(networks: PortraitNetworks, square: Tensor) -> dict[str, Tensor]:
     analysis = FaceAnalysis(photo, networks.analysis)
     points = analysis.mesh[0].double().numpy() * RENDER_SIDE
     face = parse.face_mask(crop, points, RENDER_SIDE)
-    mask = torch.from_numpy(soften(face))[None, None]
+    mask = torch.from_numpy(soften(parse.with_margin(face, crop, points)))[None, None]
     return {
         "photos": levels(square)[0],
         "masks": levels(F.interpolate(mask * 2 - 1, (SIDE, SIDE), mode="bilinear"))[0],

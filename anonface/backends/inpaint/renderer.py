@@ -42,7 +42,7 @@ class InpaintingRenderer:
     """
 
     resolutions: tuple[int, ...] = (256, 512, 1024)
-    margin: Margin = "none"  # the landmarks keep the outline
+    margin: Margin = "everywhere"
     matches_light = True
     residual_size = 0
 
